@@ -38,6 +38,7 @@ WAYS = {
     "frames on streams": on_device,
     "captured segment": with_segment,
     "parts": cut,
+    "slice": on_device,
 }
 FEATURES = (*OF_STAGE, *RUN_CHANCES, *WAYS)
 SEEDS = 2000
@@ -66,10 +67,13 @@ KINDS = (
     {"several flows, several queues", "several flows, one queue", "batch"},
     {"real time", "frames on streams"},  # the time of the device
     {"real time", "captured segment"},
+    {"real time", "slice"},
 )
 ELSEWHERE = {
     frozenset({"recording", "frames on streams"}): "tests/gpu/test_recorded_frames.py",
     frozenset({"recording", "captured segment"}): "tests/observe/recordings/test_segment_data.py",
+    frozenset({"slice", "frames on streams"}): "tests/random_programs/test_programs.py",
+    frozenset({"slice", "captured segment"}): "tests/gpu/test_segment_resources.py",
     frozenset({"frames on streams", "captured segment"}): "tests/random_programs/test_captured_frames.py",
     frozenset({"frames on streams", "replicas in processes"}): "tests/replicas/test_processes.py",
     frozenset({"captured segment", "replicas in processes"}): "tests/replicas/test_processes.py",

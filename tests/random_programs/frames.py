@@ -24,7 +24,7 @@ import numpy as np
 from headrace import Operator, gpu
 from headrace.gpu import sim
 from headrace.gpu.allocation import Allocation
-from headrace.resources import BlockMemoryPool, CudaStreamPool, UnboundedAllocator
+from headrace.resources import BlockMemoryPool, CudaGreenContext, CudaStreamPool, UnboundedAllocator
 from headrace.tensor.copies import read_on_host
 from tests.harness.libraries import Arrays, here
 from tests.random_programs.building import Plain, declare_input, results_of
@@ -34,6 +34,7 @@ from tests.random_programs.running import run_program
 
 MS = 1e-3
 POOL = 2000  # blocks
+SLICES = {"control": 16, "vision": 40}
 
 
 class Library(Protocol):
@@ -463,6 +464,39 @@ class Frames:
         thread.start()
         thread.join()
         return made[0], made[1]
+
+
+class OnSlices(Frames):
+    """Frames of a device that is divided: each operator is on a slice, by default or by its own pool.
+
+    `seen` has the SMs of the streams on which operators have worked.
+    """
+
+    def __init__(self, program: Program, library: Library) -> None:
+        super().__init__(program, library)
+        self.seen: set[int] = set()
+
+    def compose(self, app: Any) -> None:
+        """Divide the device of an application."""
+        super().compose(app)
+        self.slices = app.add_default_green_context_pool(0, SLICES, self.random.choice([*SLICES]))
+
+    def arguments(self, app: Any) -> list[Any]:
+        """Return what says on which slice an operator is."""
+        kind = self.random.choice(["", "slice", "default slice", "streams"])
+        if not kind:
+            return []
+        if kind == "default slice":
+            return [self.slices]
+        chosen = CudaGreenContext(app, self.slices, self.random.choice([*SLICES, "leftover"]))
+        return [chosen if kind == "slice" else CudaStreamPool(app, cuda_green_context=chosen)]
+
+    def work(self, name: str, op_input: Any, op_output: Any, context: Any, ports: list[str]) -> None:
+        """Work with what was received, and note on how many SMs."""
+        super().work(name, op_input, op_output, context, ports)
+        handling, declared = self.of(name), self.of(name.partition("[")[0])  # of its replicas
+        if handling.stream is not None and handling.streams != "hidden" and declared.streams != "default":
+            self.seen.add(handling.stream.stream.resources.sm.sm_count)
 
 
 class InMemory(Plain):

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+import numpy as np
+import pytest
 
 from headrace import (
     Application,
@@ -26,14 +31,17 @@ from headrace import (
     reuse_last,
     skip,
     substitute,
+    watch,
     window,
 )
 from headrace.conditions import MultiMessageAvailableTimeoutCondition
 from headrace.core import ConditionType, MetadataPolicy
+from headrace.gpu import sim
 from headrace.operators import FeedOp, ResultsOp
 from headrace.parts.driver import DriverControl, open_driver
 from headrace.parts.launch import Launch
-from tests.harness import PATIENCE, App, Step, once, run, sink, source, through
+from headrace.resources import CudaGreenContext
+from tests.harness import PATIENCE, App, Consumer, Producer, Step, once, run, sink, source, through
 from tests.parts.running import run_parts
 
 POLICIES = IOSpec.QueuePolicy
@@ -619,6 +627,78 @@ def with_an_end(kind: type[Any]) -> list[Any]:
     return []
 
 
+# Slices of a simulated device.
+
+
+class Watched(Producer):
+    """Fills frames, and notes on how many SMs."""
+
+    counts: list[Any]
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        stream = context.allocate_cuda_stream("mine")
+        self.counts.append(stream.stream.resources.sm.sm_count)
+        super().compute(op_input, op_output, context)
+
+
+def watched(fragment: Any, kept: list[Any], *arguments: Any) -> Watched:
+    """Return an operator that fills two frames, on a slice unless it is given something else."""
+    fragment.add_default_green_context_pool(0, [16, 40], 1)
+    made = Watched(fragment, *arguments, CountCondition(fragment, 2), name="first")
+    made.counts = kept
+    return made
+
+
+def recorded_slice() -> list[Any]:
+    """Record what is filled on a slice."""
+    pytest.importorskip("mcap")
+    from headrace.observe import PortRecorder, Recording
+
+    kept: list[Any] = []
+
+    def compose(app: App) -> None:
+        app.add_flow(watched(app, kept), Consumer(app, name="last"))
+
+    with sim.Machine("h200"), TemporaryDirectory() as folder:
+        sim.Device(0).set_current()
+        watch(app := App(compose), PortRecorder(path := Path(folder) / "run.mcap"))
+        app.run()
+        with Recording(path) as recording:
+            return kept + [int(np.asarray(each.data)[0]) for each in recording]
+
+
+def parted_slice() -> list[Any]:
+    """Send what is filled on a slice to another part, which reads it on its own slice."""
+    counts: list[Any] = []
+
+    def read(self: Any, op_input: Any, op_output: Any) -> None:
+        memory = op_input.receive("in").__simulated_memory__()
+        counts.append(int(memory.view(np.int64)[0]))
+
+    def edge(part: Any) -> None:
+        part.add_operator(watched(part, counts))
+
+    def server(part: Any, kept: list[Any]) -> None:
+        part.add_operator(Step(part, inputs=["in"], body=read, name="last"))
+
+    with sim.Machine("h200"):
+        sim.Device(0).set_current()
+        parted(edge, server, ("first.out", "last.in"))
+    return sorted(counts)
+
+
+def replicated_slice() -> list[Any]:
+    """Give a slice to an operator with replicas in processes, which have no resource of this one."""
+
+    def compose(app: App, kept: list[Any]) -> None:
+        slices = app.add_default_green_context_pool(0, [16, 40])
+        triple = tripled(app, CudaGreenContext(app, slices, 0), workers=2, on="processes", name="triple")
+        app.add_flow(source(app, VALUES), triple, sink(app, kept))
+
+    with sim.Machine("h200"):
+        return composed(compose)
+
+
 def by_port(end: Any) -> None:
     """Keep the metadata of each input apart."""
     end.metadata_policy = MetadataPolicy.BY_PORT
@@ -782,6 +862,8 @@ WORKS: dict[tuple[str, str], tuple[Program, list[Any]]] = {
         partial(parted, first_values, in_replicas, ("first.out", "triple.value")),
         [3, 6, 9, 12],
     ),
+    ("slice", "recording"): (recorded_slice, [40, 40, 0, 1]),
+    ("slice", "parts"): (parted_slice, [0, 1, 40, 40]),
 }
 """What works together, and what the program of it gives."""
 
@@ -814,6 +896,7 @@ REFUSED: dict[tuple[str, str], Program] = {
     ("loop", "window"): partial(composed, joined_loop(window(1))),
     ("running()", "max_messages"): partial(block_with, max_messages=2),
     ("running()", "duration"): partial(block_with, duration="1s"),
+    ("slice", "replicas in processes"): replicated_slice,
     ("parts", "feed"): partial(with_an_end, FeedOp),
     ("parts", "results"): partial(with_an_end, Answers),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from headrace.tensor import register_library
 from tests.harness.libraries import fresh_registry
 from tests.limits import THOROUGH
 from tests.random_programs.building import PlannedError, Record
-from tests.random_programs.frames import ArrayLibrary, Captured, Frames, InMemory, SimulatedFrames
+from tests.random_programs.frames import ArrayLibrary, Captured, Frames, InMemory, OnSlices, SimulatedFrames
 from tests.random_programs.making import make
 from tests.random_programs.model import differences, faults, flow_faults, verdict
 from tests.random_programs.parts import LINKS, can_be_cut, cut, places_of, run_in_parts
@@ -38,6 +39,7 @@ def test_a_program_does_what_the_model_says(first: int) -> None:
 
 
 ON_STREAMS = 1000 if THOROUGH else 50
+ON_SLICES = 1000 if THOROUGH else 12
 IN_EVERY_WAY = 3000 if THOROUGH else 16
 
 
@@ -47,12 +49,12 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     register_library(ArrayLibrary())
 
 
-def _on_streams(program: Program) -> tuple[Program, Record]:
+def _on_streams(program: Program, kind: Callable[..., Frames] = Frames) -> tuple[Program, Record]:
     """Run a program on the streams of a simulated device; its frames are buffers, or arrays of a library."""
     other = on_device(program)
     with sim.Machine("h200"):
         library = SimulatedFrames(program.seed, makes_arrays=bool(program.seed % 3))
-        record = run_program(other, Frames(other, library))
+        record = run_program(other, kind(other, library))
     assert library.mistakes == [], f"wrong frames (number, found) in {program}"
     assert library.looked_at == library.asked, f"some work was not done when run() returned: {program}"
     return other, record
@@ -67,6 +69,21 @@ def test_a_program_on_streams_does_what_the_model_says_and_no_frame_is_wrong(
         monkeypatch.setenv("HEADRACE_CHECK", "streams" if seed % 2 else "")
         program, record = _on_streams(make(seed))
         assert not faults(program, record), program
+
+
+def test_a_program_on_slices_does_what_the_model_says_on_no_other_sms() -> None:
+    """No frame is wrong, and no operator works on the whole device."""
+    seen: set[int] = set()
+
+    def on_slices(program: Program, library: SimulatedFrames) -> Frames:
+        traffic = OnSlices(program, library)
+        traffic.seen = seen
+        return traffic
+
+    for seed in range(ON_STREAMS, ON_STREAMS + ON_SLICES):
+        program, record = _on_streams(make(seed), on_slices)
+        assert not faults(program, record), program
+    assert seen == {16, 40, 76}, "the slices of 132 SMs"
 
 
 @pytest.mark.parametrize("first", range(0, ON_STREAMS // 2, 25))
