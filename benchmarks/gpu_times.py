@@ -12,7 +12,7 @@ ended: this is the truth. The columns, medians in µs:
 - *kernels*: shown / true, without the time between them; shown only if CUPTI times each kernel. A kernel also takes
   time before its first instruction and after its last one, which CUPTI counts. How much is found with kernels that
   spin for no time, and is part of the truth.
-- *latency*: of the path, from the moment at which `a` emits to the end of the last kernel of `c`.
+- *latency*: of the path, from the moment at which `a` was due to the end of the last kernel of `c`.
 
 The last column says whether every exact figure is within 5 % of the truth, or 5 µs, and every bound above it. The
 events before and after the kernels of a span take that long.
@@ -43,7 +43,7 @@ LENGTHS = {"a": [200 * US], "b": [10 * US] * 5, "c": [400 * US]}
 MOST = 1 << 16  # kernels that are written down
 WARM_UP = 20  # frames that do not count
 
-emitted: list[int] = []
+due: list[int] = []  # when each frame began
 errors: list[int] = []  # of the host's clock beside the GPU's
 
 
@@ -152,6 +152,12 @@ class SimulatedClocks:
 clocks: Any = None
 
 
+def due_of(context: Any) -> int:
+    """Return when a compute was due; the first one is due at once."""
+    at = context.timestamp if context.due is None else context.due
+    return int(clocks.now()) - (context.timestamp - at)
+
+
 class Work(Operator):
     """Launches its kernels on the stream that is current, or that it asked for."""
 
@@ -190,7 +196,7 @@ class Work(Operator):
         if self.name != "tick":
             clocks.launch(self.name, stream)
         if self.is_first:
-            emitted.append(clocks.now())
+            due.append(due_of(context))
         if self.name != "c":
             op_output.emit(self.frame if self.place == "asked for" else frame, "out")
 
@@ -206,18 +212,18 @@ class TorchWork(Work):
         with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
             clocks.launch(self.name)
         if self.is_first:
-            emitted.append(clocks.now())
+            due.append(due_of(context))
         if self.name != "c":
             op_output.emit(frame, "out")
 
 
 @op
-def first(*, frames: int, make: Any) -> Any:
+def first(*, frames: int, make: Any, context: Any) -> Any:
     """Work as `a`."""
     frame = make()
     for _ in range(frames):
         clocks.launch("a")
-        emitted.append(clocks.now())
+        due.append(due_of(context))
         yield frame
 
 
@@ -302,7 +308,7 @@ def measure(
     way: str, workers: int, frames: int, kernels: bool, make: Callable[[], Any], edge: float
 ) -> list[str]:
     """Return the row of a way; `edge` is what a kernel takes beyond its instructions."""
-    emitted.clear()
+    due.clear()
     clocks.clear()
     app = Pipeline(way, workers, frames, make)
     before, error = clocks.compare()
@@ -336,7 +342,7 @@ def measure(
             is_right = False
         row.append(pair(operator.kernels.p50, alone) if operator.kernels.count else f"– / {alone / US:.1f}")
     ends = [ended + offset for _, ended in clocks.read("c")]
-    true = median(end - at for end, at in list(zip(ends, emitted, strict=True))[WARM_UP:])
+    true = median(end - at for end, at in list(zip(ends, due, strict=True))[WARM_UP:])
     row.append(pair(shown.paths[0].latency.p50, true))
     if app.segment is not None:
         is_right &= app.segment.replayed >= 0.9 * frames
