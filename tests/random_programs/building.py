@@ -42,6 +42,7 @@ from tests.harness import PATIENCE, App
 from tests.random_programs.program import Change, Join, Port, Program, Stage
 
 POLICIES = IOSpec.QueuePolicy
+FRAMES = 9  # put into each feed
 MOST = 5000  # computes of one operator; one that runs for ever fails
 
 
@@ -97,6 +98,8 @@ class Record:
         The stages whose live parameter was set, to which values, and how many computes had begun then.
     recorded
         What the recording has of each output, if there is one.
+    answers
+        What was put into feeds as calls, and how each was answered: with a value, or an exception.
     """
 
     computes: dict[str, list[Compute]] = field(default_factory=lambda: defaultdict(list))
@@ -108,6 +111,7 @@ class Record:
     live: list[tuple[str, int, int]] = field(default_factory=list)
     begun: int = 0
     recorded: dict[str, list[Any]] | None = None
+    answers: list[tuple[int, Any]] = field(default_factory=list)
     unsent: int = 0
     outcome: Any = None
     error: BaseException | None = None
@@ -122,14 +126,15 @@ def number_of(name: str, *of: Any) -> int:
 
 def fails_on(stage: Stage, received: dict[str, list[Any]]) -> bool:
     """Return whether a stage fails for what it received."""
-    return bool(stage.fails) and sum(value for port in received.values() for value in _flat(port)) % 3 == 0
+    return bool(stage.fails) and sum(value for port in received.values() for value in flat(port)) % 3 == 0
 
 
-def _flat(values: Any) -> list[int]:
+def flat(values: Any) -> list[int]:
+    """Return the numbers in what was received."""
     if isinstance(values, dict):
         values = list(values.values())
     return (
-        [each for value in values for each in _flat(value)] if isinstance(values, (list, tuple)) else [values]
+        [each for value in values for each in flat(value)] if isinstance(values, (list, tuple)) else [values]
     )
 
 
@@ -307,6 +312,30 @@ class Ending(Working):
         compute.stamp = min(compute.stamps, default=None)
         self._send(compute, op_output, context)
         compute.is_done = True
+
+
+class Answering(ResultsOp):
+    """Results that note what they receive, since answers go to their callers."""
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        app: Any = self.fragment.application
+        super().compute(
+            _Noting(op_input, app.record.results[self.name.rpartition(".")[2]]), op_output, context
+        )
+
+
+class _Noting:
+    """The input of a compute, which notes what is received."""
+
+    def __init__(self, op_input: Any, noted: list[Any]) -> None:
+        self._input, self._noted = op_input, noted
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._input, name)
+
+    def receive(self, port: str) -> Any:
+        self._noted.append(received := self._input.receive(port))
+        return received
 
 
 def as_list(message: Any, is_several: bool) -> list[Any]:
@@ -550,9 +579,11 @@ class RandomApp(App):
         if policy is not None:
             settings["on_error"] = policy
         if stage.kind == "feed":
-            return FeedOp(fragment, *conditions, size=2, name=stage.name)
+            size = FRAMES if self.program.calls else 2  # a call waits for no room
+            return FeedOp(fragment, *conditions, size=size, name=stage.name)
         if stage.kind == "results":
-            return ResultsOp(fragment, *conditions, size=2, name=stage.name)
+            kind_of_results = Answering if self.program.calls else ResultsOp
+            return kind_of_results(fragment, *conditions, size=2, name=stage.name)
         if stage.captured:
             return self.captured(fragment, stage=stage, name=stage.name)
         if stage.on_processes:

@@ -26,6 +26,7 @@ from tests.random_programs.program import (
     features_of_stage,
     on_device,
     pairs_of,
+    with_calls,
     with_segment,
 )
 from tests.random_programs.running import run_program
@@ -39,6 +40,7 @@ WAYS = {
     "captured segment": with_segment,
     "parts": cut,
     "slice": on_device,
+    "request and reply": with_calls,
 }
 FEATURES = (*OF_STAGE, *RUN_CHANCES, *WAYS)
 SEEDS = 2000
@@ -77,6 +79,10 @@ ELSEWHERE = {
     frozenset({"frames on streams", "captured segment"}): "tests/random_programs/test_captured_frames.py",
     frozenset({"frames on streams", "replicas in processes"}): "tests/replicas/test_processes.py",
     frozenset({"captured segment", "replicas in processes"}): "tests/replicas/test_processes.py",
+    **{
+        frozenset({"request and reply", way}): "tests/operators/test_calls.py"
+        for way in ("frames on streams", "captured segment", "replicas in processes")
+    },
     **{
         frozenset({"parts", feature}): f"tests/parts/{path}"
         for path, features in {

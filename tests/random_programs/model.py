@@ -17,7 +17,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.random_programs.building import Compute, Ending, Record, Working, fails_on, number_of, results_of
+from headrace.core import FeedClosedError, UnansweredError
+from tests.random_programs.building import (
+    FRAMES,
+    Compute,
+    Ending,
+    PlannedError,
+    Record,
+    Working,
+    fails_on,
+    flat,
+    number_of,
+    results_of,
+)
 from tests.random_programs.join_sets import latest, nearest, tightest
 from tests.random_programs.program import Port, Program, Stage
 from tests.random_programs.running import run_program
@@ -84,6 +96,50 @@ class _Model:
         yield from self._goals()
         yield from self._live()
         yield from self._recorded()
+        yield from self._answered()
+
+    # How calls are answered.
+
+    def _answered(self) -> Iterator[str]:
+        """Check that an answer stems from its call, and that a call to which there is a result is answered."""
+        if not self.program.calls:
+            return
+        arrived = {value for values in self.record.results.values() for value in flat(values)}
+        calls = Counter(type(answer) for _, answer in self.record.answers)
+        feeds = sum(stage.kind == "feed" for stage in self.program.stages)
+        if calls.total() != FRAMES * feeds:
+            yield f"{calls.total()} calls of {FRAMES * feeds} have ended"
+        for call, answer in self.record.answers:
+            results = arrived & self._made_of(call)
+            if not isinstance(answer, BaseException):
+                if not {*flat(answer)} <= results:
+                    yield f"call {call} was answered by {answer}"
+            elif not isinstance(answer, (PlannedError, UnansweredError, FeedClosedError)):
+                yield f"call {call} raised {answer!r}"
+            elif (
+                isinstance(answer, UnansweredError)
+                and results
+                and results <= self._made_of(call, alone=True)  # that of a batch answers with an error
+            ):
+                yield f"call {call} was not answered by {results}: {answer}"
+
+    def _made_of(self, call: int, alone: bool = False) -> set[int]:
+        """Return what was made of a message, the message too; if `alone`, by computes that received no batch."""
+        found = {call}
+        computes = []
+        for stage in self.program.stages:
+            is_single = all(port.size == 1 for port in stage.ports) and not (stage.join or stage.after)
+            before = [
+                each for name in stage.after for each in self.record.computes.get(name, ())
+            ]  # call and all
+            for compute in self.computes(stage) if is_single or not alone else ():
+                taken = {*flat([list(each.received.values()) for each in (compute, *before)])}
+                computes.append((compute, taken))
+        while True:
+            more = {value for compute, taken in computes if taken & found for value in compute.sent} - found
+            if not more:
+                return found
+            found |= more
 
     # How the run ends.
 

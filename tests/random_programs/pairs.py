@@ -6,6 +6,7 @@ the page of combinations shows them (`combinations.py`).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -627,6 +628,46 @@ def with_an_end(kind: type[Any]) -> list[Any]:
     return []
 
 
+# Calls.
+
+
+def called(values: Iterable[Any] = VALUES, compose: Any = None, **limits: Any) -> list[Any]:
+    """Return the answers to calls, of a run with limits; the last comes when the feed has taken all."""
+
+    def connect(app: App) -> None:
+        results = ResultsOp(app, name="results")
+        feed = FeedOp(app, name="feed", size=8)
+        app.add_flow(feed, compose(app) if compose else through(app, name="middle"), results)
+
+    async def call() -> list[Any]:
+        app = App(connect)
+        future = app.run_async(**limits)
+        calls = [asyncio.ensure_future(app.call("feed", value)) for value in values]
+        found = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), PATIENCE)
+        app.feed("feed").close()
+        await asyncio.to_thread(future.result, PATIENCE)
+        return [each if isinstance(each, int) else type(each).__name__ for each in found]
+
+    return asyncio.run(call())
+
+
+def called_on_a_slice() -> list[Any]:
+    """Return on how many SMs a call was computed."""
+
+    def compose(app: App) -> Step:
+        def count(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            stream = context.allocate_cuda_stream("mine")
+            op_output.emit(stream.stream.resources.sm.sm_count, "out")
+
+        app.add_default_green_context_pool(0, [16, 40], 1)
+        return Step(app, inputs=["in"], outputs=["out"], body=count, name="middle")
+
+    with sim.Machine("h200"):
+        sim.Device(0).set_current()
+        return called(VALUES[:2], compose)
+
+
 # Slices of a simulated device.
 
 
@@ -862,6 +903,12 @@ WORKS: dict[tuple[str, str], tuple[Program, list[Any]]] = {
         partial(parted, first_values, in_replicas, ("first.out", "triple.value")),
         [3, 6, 9, 12],
     ),
+    ("request and reply", "max_messages"): (
+        partial(called, max_messages=2),
+        [1, 2, *["FeedClosedError"] * 2],
+    ),
+    ("request and reply", "duration"): (partial(called, duration="3600s"), VALUES),
+    ("request and reply", "slice"): (called_on_a_slice, [40, 40]),
     ("slice", "recording"): (recorded_slice, [40, 40, 0, 1]),
     ("slice", "parts"): (parted_slice, [0, 1, 40, 40]),
 }
@@ -897,6 +944,7 @@ REFUSED: dict[tuple[str, str], Program] = {
     ("running()", "max_messages"): partial(block_with, max_messages=2),
     ("running()", "duration"): partial(block_with, duration="1s"),
     ("slice", "replicas in processes"): replicated_slice,
+    ("request and reply", "parts"): partial(with_an_end, FeedOp),
     ("parts", "feed"): partial(with_an_end, FeedOp),
     ("parts", "results"): partial(with_an_end, Answers),
 }

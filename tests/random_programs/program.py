@@ -182,6 +182,8 @@ class Program:
         Live parameters that are set; `what` is the value.
     records
         Whether the messages of all outputs are recorded.
+    calls
+        Whether what is put into feeds are calls, which are answered.
     """
 
     seed: int
@@ -198,6 +200,7 @@ class Program:
     pause: tuple[str, int] | None = None
     settings: list[Change] = field(default_factory=list)
     records: bool = False
+    calls: bool = False
 
     def stage(self, name: str) -> Stage:
         """Return a stage by its name."""
@@ -300,6 +303,12 @@ def is_capturable(program: Program, stage: Stage) -> bool:
 def on_device(program: Program) -> Program:
     """Return a program whose messages are frames of a device, in its time."""
     return replace(program, clock="device", records=False)
+
+
+def with_calls(program: Program) -> Program | None:
+    """Return a program whose feeds take calls, or None if it has none, or does not wait until all is answered."""
+    feeds = any(stage.kind == "feed" for stage in program.stages)
+    return replace(program, calls=True) if feeds and program.block == "drain" else None
 
 
 def with_segment(program: Program) -> Program | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 from collections import defaultdict
@@ -14,15 +15,13 @@ from typing import Any
 from headrace import watch
 from headrace.core.errors import FeedClosedError
 from tests.harness import PATIENCE
-from tests.random_programs.building import PlannedError, RandomApp, Record, number_of
+from tests.random_programs.building import FRAMES, PlannedError, RandomApp, Record, number_of
 from tests.random_programs.program import Program
 
 try:
     import mcap
 except ImportError:
     mcap = None
-
-FRAMES = 9  # put into each feed
 
 
 def run_program(program: Program, traffic: Any = None, **settings: Any) -> Record:
@@ -87,11 +86,22 @@ def _run_block(app: RandomApp, limits: dict[str, Any]) -> None:
                 app.traffic.put(feed, number_of(name, turn))
                 app.record.put[name.rpartition(".")[2]].append(number_of(name, turn))
 
+    async def call(name: str) -> None:
+        values = [number_of(name, turn) for turn in range(FRAMES)]
+        with suppress(PlannedError), app.feed(name) as feed:
+            calls = [asyncio.ensure_future(feed.call(value)) for value in values]
+            await asyncio.sleep(0)  # all are put in
+            feed.close()  # a batch is complete then, whatever it has
+            found = await asyncio.gather(*calls, return_exceptions=True)
+            app.record.answers += zip(values, found, strict=True)
+
     def take(name: str) -> None:
         taken = app.results(name)
         app.traffic.take_from(taken)
         with suppress(PlannedError):
             for value in taken:
+                if program.calls:  # which is noted already
+                    continue
                 app.record.results[name.rpartition(".")[2]].append(app.traffic.open(name, value))
 
     threads: list[threading.Thread] = []
@@ -99,7 +109,8 @@ def _run_block(app: RandomApp, limits: dict[str, Any]) -> None:
     with suppress(KeyboardInterrupt), ExitStack() as stack:
         stack.enter_context(_handling_interrupts(app))
         future = stack.enter_context(app.running())
-        threads += [threading.Thread(target=put, args=(_path(app, name),), daemon=True) for name in feeds]
+        feeding = (lambda name: asyncio.run(call(name))) if program.calls else put
+        threads += [threading.Thread(target=feeding, args=(_path(app, name),), daemon=True) for name in feeds]
         threads += [threading.Thread(target=take, args=(_path(app, name),), daemon=True) for name in results]
         for thread in threads:
             thread.start()
