@@ -13,7 +13,8 @@ from headrace.conditions import (
 )
 from headrace.core import GraphError
 from tests.conditions.joins import feed, two_inputs
-from tests.harness import App, MakeScheduler, Step, run, source
+from tests.harness import App, MakeScheduler, Step, run, source, wait_until
+from tests.harness.application import event_based
 
 
 def test_the_sum_of_messages_over_inputs(scheduler: MakeScheduler) -> None:
@@ -121,3 +122,23 @@ def test_after_the_ends_of_its_sources_it_runs_until_no_message_is_left(schedule
     app = run(compose, scheduler)
     assert taken == [0, 1, 2, 3, 4]
     assert app.undelivered() == {}
+
+
+def test_what_arrives_during_a_compute_in_which_its_sender_ends_is_received() -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        timeout = MultiMessageAvailableTimeoutCondition(app, "1h", "SumOfAll", min_sum=1, receivers=["in"])
+
+        def take(self: Any, op_input: Any, op_output: Any) -> None:
+            taken.append(op_input.receive("in"))
+            wait_until(timeout._have_all_ended, "the end of the source")
+
+        def setup(spec: Any) -> None:
+            spec.input("in").condition(ConditionType.NONE)
+
+        last = Step(app, timeout, setup=setup, body=take, name="last")
+        app.add_flow(source(app, [1, 2, 3]), last, size=4)
+
+    assert not run(compose, event_based).outcome.undelivered
+    assert taken == [1, 2, 3]

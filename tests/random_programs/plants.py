@@ -101,8 +101,8 @@ CAUSES = [
     _cause(
         "an operator with a timeout ends with messages left",
         "conditions.ports",
-        "self._is_stuck = self._have_all_ended() and self._count() >= self._waiting",
-        "self._is_stuck = self._have_all_ended()",
+        "self._is_stuck = self._is_over and self._count() >= self._waiting",
+        "self._is_stuck = self._is_over",
         of_stage="timeout",
     ),
     _cause(

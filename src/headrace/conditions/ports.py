@@ -379,8 +379,9 @@ class MultiMessageAvailableTimeoutCondition(MultiMessageAvailableCondition):
         super().__init__(fragment, sampling_mode, min_sum, min_sizes, receivers, name=name)
         self.period = nanoseconds(execution_frequency, f"condition {name!r}: execution_frequency")
         self._since: int | None = None
-        # The messages at the last check, and whether a compute left all of them where no more can come.
+        # The messages at the last check, whether no more could come then, and whether a compute left all of them.
         self._waiting = 0
+        self._is_over = False
         self._is_stuck = False
 
     def initialize(self) -> None:
@@ -392,9 +393,12 @@ class MultiMessageAvailableTimeoutCondition(MultiMessageAvailableCondition):
         """Return READY if enough messages wait or the time is up, and NEVER when no message can come any more."""
         if self._since is None:
             self._since = timestamp
+        self._is_over = (
+            self._have_all_ended()
+        )  # before the messages are counted, which may still come otherwise
         status, _ = super().check(timestamp)
         self._waiting = self._count()
-        if self._have_all_ended() and (self._is_stuck or not self._waiting):
+        if self._is_over and (self._is_stuck or not self._waiting):
             return SchedulingStatusType.NEVER, None
         due = self._since + self.period
         if status is SchedulingStatusType.READY or timestamp >= due:
@@ -404,7 +408,7 @@ class MultiMessageAvailableTimeoutCondition(MultiMessageAvailableCondition):
     def on_execute(self, timestamp: int) -> None:
         """Reset the time, and note whether the compute left all messages where no more can come."""
         self._since = timestamp
-        self._is_stuck = self._have_all_ended() and self._count() >= self._waiting
+        self._is_stuck = self._is_over and self._count() >= self._waiting
 
     def _count(self) -> int:
         return sum(receiver.size for receiver in self._receivers)
