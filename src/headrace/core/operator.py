@@ -146,6 +146,9 @@ class InnerOperator(InnerConnectable):
     moves_messages: ClassVar[bool] = False
     """Whether it moves messages as they come from a queue, with the work behind them."""
 
+    emits_order: ClassVar[bool] = True
+    """Whether each compute lets the operators go on that run after it; otherwise it emits so itself."""
+
     @property
     def spec(self) -> OperatorSpec:
         """Its parameters and ports."""

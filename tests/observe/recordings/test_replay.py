@@ -238,6 +238,44 @@ def test_messages_of_one_compute_are_played_in_one(tmp_path: Path) -> None:
     assert without_times(tmp_path / "b.mcap") == without_times(tmp_path / "a.mcap")
 
 
+def test_what_runs_after_a_played_operator_runs_as_often(tmp_path: Path) -> None:
+    """After an end there is no such turn."""
+    turns: list[str] = []
+
+    class Ending(Step):
+        def end(self, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit("end", "out")
+
+    def compose(app: Any) -> None:
+        first = Ending(
+            app,
+            CountCondition(app, 4),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(self.ticks, "out") if self.ticks % 2 else None,
+            name="first",
+        )
+        app.add_flow(first, Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="last"))
+        first.then(Step(app, body=lambda self, i, o: turns.append("after"), name="after"))
+
+    record(compose, tmp_path / "a.mcap")
+    play(compose, tmp_path / "a.mcap", again=tmp_path / "b.mcap")
+    assert turns == ["after"] * 8
+    assert without_times(tmp_path / "b.mcap") == without_times(tmp_path / "a.mcap")
+
+
+def test_an_operator_that_chooses_its_flows_is_not_played(tmp_path: Path) -> None:
+    def compose(app: Any) -> None:
+        first = source(app, [1, 2], name="first")
+        left, right = sink(app, [], name="left"), sink(app, [], name="right")
+        app.add_flow(first, left)
+        app.add_flow(first, right)
+        app.set_dynamic_flows(first, lambda operator: operator.add_dynamic_flow(left))
+
+    record(compose, tmp_path / "a.mcap")
+    with pytest.raises(GraphError, match="'first' cannot be replaced .*: it chooses in the run which flows"):
+        play(compose, tmp_path / "a.mcap")
+
+
 def test_an_input_of_any_size_keeps_the_order_of_its_connections(tmp_path: Path) -> None:
     seen: list[Any] = []
 

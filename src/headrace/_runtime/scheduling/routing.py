@@ -52,7 +52,7 @@ class Routing:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._comes_after = INPUT_EXEC in node.input_queues
-        self._comes_before = OUTPUT_EXEC in node.output_queues
+        self._comes_before = node.operator._headrace.emits_order and OUTPUT_EXEC in node.output_queues
         back = back_flows(node.operator)
         if back:
             port = next(port for port in node.input.ports if port.name == INPUT_EXEC)

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from headrace.core.condition import RecordedTimes
+from headrace.core.construction import Inner
 from headrace.core.errors import GraphError, choices, noting
 from headrace.core.graph import Graph, check_group
 from headrace.core.metadata import MetadataPolicy
-from headrace.core.operator import Operator
+from headrace.core.operator import InnerOperator, Operator
 from headrace.core.ports import SchedulingStatusType
 from headrace.observe.recordings.carriers import (
     MessageList,
@@ -79,6 +80,12 @@ class Playback:
             self.began = max(self.began, now - min(times))
 
 
+class InnerPlayer(InnerOperator):
+    """The state of a player, which emits what lets others go on as it was recorded."""
+
+    emits_order = False
+
+
 class Player(Operator):
     """Emits recorded messages, at their times or as fast as they are received.
 
@@ -92,6 +99,7 @@ class Player(Operator):
         The operator in whose place it plays, whose resources it takes, so that its tensors are on the same slice.
     """
 
+    _headrace = Inner(InnerPlayer)
     parallel = True  # it reads a file
 
     def __init__(
@@ -389,6 +397,11 @@ class Replay:
 
     def _check_outputs(self, operator: Operator, source: MessageSource, recorded: set[str]) -> None:
         where = f"operator {operator.name!r} cannot be replaced by the {source.name}"
+        if operator._headrace.dynamic_flows is not None:
+            raise GraphError(
+                f"{where}: it chooses in the run which flows its messages take, which is not recorded; play the "
+                "operators before it, by ports=, and let it run"
+            )
         for name in recorded:
             if name not in operator.spec.every_output:
                 raise GraphError(
