@@ -27,6 +27,7 @@ from tests.random_programs.program import (
     on_device,
     pairs_of,
     with_calls,
+    with_replay,
     with_segment,
 )
 from tests.random_programs.running import run_program
@@ -41,6 +42,7 @@ WAYS = {
     "parts": cut,
     "slice": on_device,
     "request and reply": with_calls,
+    "replay": with_replay,
 }
 FEATURES = (*OF_STAGE, *RUN_CHANCES, *WAYS)
 SEEDS = 2000
@@ -74,6 +76,10 @@ KINDS = (
 ELSEWHERE = {
     frozenset({"recording", "frames on streams"}): "tests/gpu/test_recorded_frames.py",
     frozenset({"recording", "captured segment"}): "tests/observe/recordings/test_segment_data.py",
+    frozenset({"replay", "recording"}): "tests/observe/recordings/test_replay.py",
+    frozenset({"replay", "frames on streams"}): "tests/observe/recordings/test_replay.py",
+    frozenset({"replay", "captured segment"}): "tests/observe/recordings/test_segment_data.py",
+    frozenset({"replay", "parts"}): "tests/parts/test_driver.py",
     frozenset({"slice", "frames on streams"}): "tests/random_programs/test_programs.py",
     frozenset({"slice", "captured segment"}): "tests/gpu/test_segment_resources.py",
     frozenset({"frames on streams", "captured segment"}): "tests/random_programs/test_captured_frames.py",

@@ -195,6 +195,8 @@ class _Model:
         computes = self.computes(stage)
         if stage.kind in ("feed", "results") or stage.name in self.unseen:
             return
+        if self.program.plays and stage.is_source:
+            return
         yield from self._turns(stage, computes)
         turn = 0
         for compute in computes:

@@ -628,6 +628,97 @@ def with_an_end(kind: type[Any]) -> list[Any]:
     return []
 
 
+# Replays: of what the operator "first" sends.
+
+
+def replayed(compose: Compose, use: Callable[[App], Any] = App.run) -> list[Any]:
+    """Record a program, play its first operator, and return what the second run keeps; `use` runs it."""
+    pytest.importorskip("mcap")
+    from headrace.observe import PortRecorder, replay
+
+    kept: list[Any] = []
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "run.mcap"
+        watch(recorded := App(lambda app: compose(app, [])), PortRecorder(path, ["first"]))
+        use(recorded)
+        replay(again := App(lambda app: compose(app, kept)), path, "fast")
+        use(again)
+    return kept
+
+
+def from_feed(app: App, kept: list[Any]) -> None:
+    """Compose a feed and what keeps its frames."""
+    app.add_flow(FeedOp(app, name="first", size=8), sink(app, kept))
+
+
+def feed_once(app: App) -> None:
+    """Feed a run, if its feed is not played."""
+    with app.running():
+        if isinstance(app.graph.find("first"), FeedOp):
+            for value in VALUES:
+                app.feed("first").put(value)
+
+
+def from_feed_to_results(app: App, kept: list[Any]) -> None:
+    """Compose a feed and results."""
+    app.add_flow(FeedOp(app, name="first"), ResultsOp(app, name="results"))
+
+
+def call_once(app: App) -> None:
+    """Call a run; a feed that is played takes no calls."""
+    with app.running():
+        answer = asyncio.run(app.call("first", 1))
+        assert answer == 1
+
+
+def to_results(app: App, kept: list[Any]) -> None:
+    """Compose a source and results; what they give is kept."""
+    app.kept = kept  # type: ignore[attr-defined]
+    app.add_flow(source(app, VALUES, name="first"), ResultsOp(app, name="results"))
+
+
+def take_results(app: App) -> None:
+    """Take out all results."""
+    with app.running():
+        app.kept += app.results("results")  # type: ignore[attr-defined]
+
+
+def changing(app: App, kept: list[Any]) -> None:
+    """Connect another operator in the second compute."""
+
+    def change(self: Any, op_input: Any, op_output: Any) -> None:
+        op_output.emit(op_input.receive("in"), "out")
+        if self.ticks == 2:
+            app.add_flow(self, sink(app, kept, name="late"))
+
+    middle = Step(app, inputs=["in"], outputs=["out"], body=change, name="middle")
+    app.add_flow(source(app, VALUES, name="first"), middle, sink(app, [], name="last"))
+
+
+def replicated(app: App, kept: list[Any]) -> None:
+    """Compute in replicas, which are processes."""
+    triple = tripled(app, workers=2, on="processes", name="triple")
+    app.add_flow(source(app, VALUES, name="first"), triple, sink(app, kept))
+
+
+def on_a_slice(app: App, kept: list[Any]) -> None:
+    """Note on how many SMs an operator works."""
+
+    def count(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        op_input.receive("in")
+        kept.append(context.allocate_cuda_stream("mine").stream.resources.sm.sm_count)
+
+    app.add_default_green_context_pool(0, [16, 40], 1)
+    app.add_flow(source(app, VALUES, name="first"), Step(app, inputs=["in"], body=count, name="last"))
+
+
+def replayed_on_a_slice() -> list[Any]:
+    """Play what an operator on a slice receives."""
+    with sim.Machine("h200"):
+        sim.Device(0).set_current()
+        return replayed(on_a_slice)
+
+
 # Calls.
 
 
@@ -909,6 +1000,12 @@ WORKS: dict[tuple[str, str], tuple[Program, list[Any]]] = {
     ),
     ("request and reply", "duration"): (partial(called, duration="3600s"), VALUES),
     ("request and reply", "slice"): (called_on_a_slice, [40, 40]),
+    ("replay", "feed"): (partial(replayed, from_feed, feed_once), VALUES),
+    ("replay", "results"): (partial(replayed, to_results, take_results), VALUES),
+    ("replay", "running()"): (partial(replayed, to_results, take_results), VALUES),
+    ("replay", "changes"): (partial(replayed, changing), [3, 4]),
+    ("replay", "replicas in processes"): (partial(replayed, replicated), [3, 6, 9, 12]),
+    ("replay", "slice"): (replayed_on_a_slice, [40] * 4),
     ("slice", "recording"): (recorded_slice, [40, 40, 0, 1]),
     ("slice", "parts"): (parted_slice, [0, 1, 40, 40]),
 }
@@ -944,6 +1041,7 @@ REFUSED: dict[tuple[str, str], Program] = {
     ("running()", "max_messages"): partial(block_with, max_messages=2),
     ("running()", "duration"): partial(block_with, duration="1s"),
     ("slice", "replicas in processes"): replicated_slice,
+    ("replay", "request and reply"): partial(replayed, from_feed_to_results, call_once),
     ("request and reply", "parts"): partial(with_an_end, FeedOp),
     ("parts", "feed"): partial(with_an_end, FeedOp),
     ("parts", "results"): partial(with_an_end, Answers),

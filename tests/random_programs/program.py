@@ -184,6 +184,8 @@ class Program:
         Whether the messages of all outputs are recorded.
     calls
         Whether what is put into feeds are calls, which are answered.
+    plays
+        Whether the run is a replay of what the sources sent in another one.
     """
 
     seed: int
@@ -201,6 +203,7 @@ class Program:
     settings: list[Change] = field(default_factory=list)
     records: bool = False
     calls: bool = False
+    plays: bool = False
 
     def stage(self, name: str) -> Stage:
         """Return a stage by its name."""
@@ -309,6 +312,14 @@ def with_calls(program: Program) -> Program | None:
     """Return a program whose feeds take calls, or None if it has none, or does not wait until all is answered."""
     feeds = any(stage.kind == "feed" for stage in program.stages)
     return replace(program, calls=True) if feeds and program.block == "drain" else None
+
+
+def with_replay(program: Program) -> Program | None:
+    """Return a program whose sources are played, or None if it changes, or exchanges frames with its block."""
+    if program.changes or program.block or not any(stage.is_source for stage in program.stages):
+        return None
+    settings = [each for each in program.settings if not program.stage(each.stage).is_source]
+    return replace(program, plays=True, records=False, settings=settings)
 
 
 def with_segment(program: Program) -> Program | None:

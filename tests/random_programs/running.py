@@ -47,6 +47,27 @@ def _run_recorded(app: RandomApp) -> Record:
         return record
 
 
+def run_replay(program: Program) -> Record:
+    """Record the sources of a program in a run, and play them in another one, of which the record is."""
+    from headrace.observe import PortRecorder, replay
+
+    sources = [stage for stage in program.stages if stage.is_source]
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "run.mcap"
+        watch(first := RandomApp(program), PortRecorder(path, [program.path(each) for each in sources]))
+        sent = _run(first).computes
+        again = RandomApp(program)
+        replay(again, path, "fast" if program.seed % 2 else "recorded")
+        record = _run(again)
+    for stage in sources:  # which did not run, but their players
+        assert stage.name not in record.computes
+        played = record.outcome.operators[program.path(stage)].computes
+        is_followed = any(stage.name in each.after for each in program.stages)
+        recorded = [each for each in sent[stage.name] if each.sent or is_followed]
+        record.computes[stage.name] = recorded[:played]
+    return record
+
+
 def _run(app: RandomApp) -> Record:
     program = app.program
     goals = {ends: app.expect("->".join(ends), max="1s") for ends in program.goals()}

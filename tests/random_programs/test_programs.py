@@ -22,8 +22,15 @@ from tests.random_programs.making import make
 from tests.random_programs.model import differences, faults, flow_faults, verdict
 from tests.random_programs.parts import LINKS, can_be_cut, cut, places_of, run_in_parts
 from tests.random_programs.processes import run_in_processes, run_with_process_replicas
-from tests.random_programs.program import Program, is_orderly, on_device, with_calls, with_segment
-from tests.random_programs.running import run_program
+from tests.random_programs.program import (
+    Program,
+    is_orderly,
+    on_device,
+    with_calls,
+    with_replay,
+    with_segment,
+)
+from tests.random_programs.running import run_program, run_replay
 from tests.random_programs.shrinking import shrink
 
 SEEDS = 5000 if THOROUGH else 150
@@ -39,6 +46,7 @@ def test_a_program_does_what_the_model_says(first: int) -> None:
 
 
 ON_STREAMS = 1000 if THOROUGH else 50
+PLAYED = 500 if THOROUGH else 12
 CALLED = 300 if THOROUGH else 12
 ON_SLICES = 1000 if THOROUGH else 12
 IN_EVERY_WAY = 3000 if THOROUGH else 16
@@ -76,6 +84,17 @@ def test_a_program_that_is_called_does_what_the_model_says() -> None:
     called = filter(None, (with_calls(make(seed)) for seed in itertools.count()))
     for program in itertools.islice(called, CALLED):
         assert not faults(program, run_program(program)), program
+
+
+def test_a_program_whose_sources_are_played_does_what_the_model_says() -> None:
+    pytest.importorskip("mcap")
+    played = filter(None, (with_replay(make(seed)) for seed in itertools.count()))
+    for program in itertools.islice(played, PLAYED):
+        record = run_replay(program)
+        assert not faults(program, record), program
+        original = replace(program, plays=False)
+        if is_orderly(original):
+            assert not list(differences(original, run_program(original), program, record)), program
 
 
 def test_a_program_on_slices_does_what_the_model_says_on_no_other_sms() -> None:
