@@ -87,8 +87,8 @@ LAYERS = {
         *("waits", "operators", "topics", "observe", "application", "planner", "resources"),
     },
     "parts": {
-        *("version", "waits", "gpu", "core", "_runtime", "conditions", "link", "observe", "application"),
-        "cli",
+        *("version", "waits", "gpu", "core", "_runtime", "conditions", "link", "observe", "operators"),
+        *("application", "cli"),
     },
     "__main__": {"cli"},
     "cluster": {"lazy", "core", "link", "parts"},
