@@ -27,6 +27,7 @@ from tests.random_programs.program import (
     on_device,
     pairs_of,
     with_calls,
+    with_plan,
     with_replay,
     with_segment,
 )
@@ -43,6 +44,7 @@ WAYS = {
     "slice": on_device,
     "request and reply": with_calls,
     "replay": with_replay,
+    "plan": with_plan,
 }
 FEATURES = (*OF_STAGE, *RUN_CHANCES, *WAYS)
 SEEDS = 2000
@@ -53,8 +55,8 @@ HEAD = """# Combinations
 combines two features if one operator has both, or if the run has one of them and an operator or the run the other.
 A number says how many of the first {seeds} random programs combine the two; `tests/random_programs/model.py` says
 what they do, and the suite runs them. Replicas in processes and captured segments are of other operators than the
-one with the feature. Parts run side by side in one process, and the model says what their flows carry. The other
-pairs were tried one by one:
+one with the feature. Parts run side by side in one process, and the model says what their flows carry. In a replay,
+the sources are played. The other pairs were tried one by one:
 
 - `+`: made to have both, they do what the model says.
 - `*`: they work, tested by `tests/random_programs/test_pairs.py`.
@@ -72,10 +74,13 @@ KINDS = (
     {"real time", "frames on streams"},  # the time of the device
     {"real time", "captured segment"},
     {"real time", "slice"},
+    {"real time", "plan"},
 )
 ELSEWHERE = {
     frozenset({"recording", "frames on streams"}): "tests/gpu/test_recorded_frames.py",
     frozenset({"recording", "captured segment"}): "tests/observe/recordings/test_segment_data.py",
+    frozenset({"plan", "frames on streams"}): "tests/random_programs/test_programs.py",
+    frozenset({"plan", "captured segment"}): "tests/planner/test_planning.py",
     frozenset({"replay", "recording"}): "tests/observe/recordings/test_replay.py",
     frozenset({"replay", "frames on streams"}): "tests/observe/recordings/test_replay.py",
     frozenset({"replay", "captured segment"}): "tests/observe/recordings/test_segment_data.py",

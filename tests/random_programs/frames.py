@@ -24,13 +24,15 @@ import numpy as np
 from headrace import Operator, gpu
 from headrace.gpu import sim
 from headrace.gpu.allocation import Allocation
+from headrace.planner import Plan
+from headrace.planner.plan import flows_of
 from headrace.resources import BlockMemoryPool, CudaGreenContext, CudaStreamPool, UnboundedAllocator
 from headrace.tensor.copies import read_on_host
 from tests.harness.libraries import Arrays, here
-from tests.random_programs.building import Plain, declare_input, results_of
+from tests.random_programs.building import Plain, RandomApp, Record, declare_input, results_of
 from tests.random_programs.making import make
 from tests.random_programs.program import Program, Stage
-from tests.random_programs.running import run_program
+from tests.random_programs.running import run_app, run_program
 
 MS = 1e-3
 POOL = 2000  # blocks
@@ -497,6 +499,33 @@ class OnSlices(Frames):
         handling, declared = self.of(name), self.of(name.partition("[")[0])  # of its replicas
         if handling.stream is not None and handling.streams != "hidden" and declared.streams != "default":
             self.seen.add(handling.stream.stream.resources.sm.sm_count)
+
+
+class Planned(OnSlices):
+    """Frames of a device on which a plan says where operators are, and which share a stream."""
+
+    def compose(self, app: Any) -> None:
+        """Leave it to the plan to divide the device."""
+        Frames.compose(self, app)
+
+    def arguments(self, app: Any) -> list[Any]:
+        """Return nothing: the plan says where an operator is."""
+        return []
+
+    def plan(self, graph: Any) -> Plan:
+        """Return a plan for a composed graph: two operators of each slice share a stream."""
+        free = [operator.name for operator in graph if not operator.spec.is_on_default_stream]
+        self.random.shuffle(free)
+        slices = {"control": (16, free[:3]), "vision": (40, free[3:5])}
+        shared = [names[:2] for _, names in slices.values() if len(names) > 1]
+        return Plan("NVIDIA H200 (simulated)", 132, flows_of(graph), slices, shared)
+
+
+def run_planned(program: Program, traffic: Planned) -> Record:
+    """Run a program on frames by a plan."""
+    app = RandomApp(program, traffic)
+    app.use_plan(traffic.plan(app.compose_graph()))
+    return run_app(app)
 
 
 class InMemory(Plain):

@@ -41,6 +41,8 @@ from headrace.gpu import sim
 from headrace.operators import FeedOp, ResultsOp
 from headrace.parts.driver import DriverControl, open_driver
 from headrace.parts.launch import Launch
+from headrace.planner import Plan
+from headrace.planner.plan import flows_of
 from headrace.resources import CudaGreenContext
 from tests.harness import PATIENCE, App, Consumer, Producer, Step, once, run, sink, source, through
 from tests.parts.running import run_parts
@@ -701,15 +703,22 @@ def replicated(app: App, kept: list[Any]) -> None:
     app.add_flow(source(app, VALUES, name="first"), triple, sink(app, kept))
 
 
+def count_sms(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    """Send on how many SMs an operator works."""
+    op_input.receive("in")
+    op_output.emit(context.allocate_cuda_stream("mine").stream.resources.sm.sm_count, "out")
+
+
+def counted(app: Any, kept: list[Any]) -> None:
+    """Keep on how many SMs an operator works."""
+    middle = Step(app, inputs=["in"], outputs=["out"], body=count_sms, name="middle")
+    app.add_flow(source(app, VALUES, name="first"), middle, sink(app, kept))
+
+
 def on_a_slice(app: App, kept: list[Any]) -> None:
-    """Note on how many SMs an operator works."""
-
-    def count(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        op_input.receive("in")
-        kept.append(context.allocate_cuda_stream("mine").stream.resources.sm.sm_count)
-
+    """Keep on how many SMs of a slice an operator works."""
     app.add_default_green_context_pool(0, [16, 40], 1)
-    app.add_flow(source(app, VALUES, name="first"), Step(app, inputs=["in"], body=count, name="last"))
+    counted(app, kept)
 
 
 def replayed_on_a_slice() -> list[Any]:
@@ -722,7 +731,9 @@ def replayed_on_a_slice() -> list[Any]:
 # Calls.
 
 
-def called(values: Iterable[Any] = VALUES, compose: Any = None, **limits: Any) -> list[Any]:
+def called(
+    values: Iterable[Any] = VALUES, compose: Any = None, prepare: Any = lambda app: app, **limits: Any
+) -> list[Any]:
     """Return the answers to calls, of a run with limits; the last comes when the feed has taken all."""
 
     def connect(app: App) -> None:
@@ -731,7 +742,7 @@ def called(values: Iterable[Any] = VALUES, compose: Any = None, **limits: Any) -
         app.add_flow(feed, compose(app) if compose else through(app, name="middle"), results)
 
     async def call() -> list[Any]:
-        app = App(connect)
+        app = prepare(App(connect))
         future = app.run_async(**limits)
         calls = [asyncio.ensure_future(app.call("feed", value)) for value in values]
         found = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), PATIENCE)
@@ -746,13 +757,8 @@ def called_on_a_slice() -> list[Any]:
     """Return on how many SMs a call was computed."""
 
     def compose(app: App) -> Step:
-        def count(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_input.receive("in")
-            stream = context.allocate_cuda_stream("mine")
-            op_output.emit(stream.stream.resources.sm.sm_count, "out")
-
         app.add_default_green_context_pool(0, [16, 40], 1)
-        return Step(app, inputs=["in"], outputs=["out"], body=count, name="middle")
+        return Step(app, inputs=["in"], outputs=["out"], body=count_sms, name="middle")
 
     with sim.Machine("h200"):
         sim.Device(0).set_current()
@@ -829,6 +835,78 @@ def replicated_slice() -> list[Any]:
 
     with sim.Machine("h200"):
         return composed(compose)
+
+
+# Plans, which put an operator on a slice.
+
+
+def planned(app: Any, name: str = "middle") -> Any:
+    """Return an application that uses a plan of its graph."""
+    flows = flows_of(app.compose_graph())
+    app.use_plan(Plan("NVIDIA H200 (simulated)", 132, flows, {"own": (16, [name])}))
+    return app
+
+
+def by_plan(program: Callable[[], Any]) -> Any:
+    """Run a program on a device."""
+    with sim.Machine("h200"):
+        sim.Device(0).set_current()
+        return program()
+
+
+def recorded_plan() -> list[Any]:
+    """Record what an operator sends from the slice of a plan."""
+    pytest.importorskip("mcap")
+    from headrace.observe import PortRecorder, Recording
+
+    with TemporaryDirectory() as folder:
+        watch(app := planned(App(partial(counted, kept=[]))), PortRecorder(path := Path(folder) / "run.mcap"))
+        app.run()
+        return [message.data for message in Recording(path).messages("middle.out")]
+
+
+def called_by_plan() -> list[Any]:
+    """Return on how many SMs of a plan a call was computed."""
+    return called(
+        VALUES[:2],
+        lambda app: Step(app, inputs=["in"], outputs=["out"], body=count_sms, name="middle"),
+        planned,
+    )
+
+
+def parted_by_plan() -> list[Any]:
+    """Compute in a part on the slice that the plan of all parts gives to an operator."""
+
+    def server(part: Any, kept: list[Any]) -> None:
+        middle = Step(part, inputs=["in"], outputs=["out"], body=count_sms, name="middle")
+        part.add_flow(middle, sink(part, kept))
+
+    kept: list[Any] = []
+    flow = ("first.out", "middle.in")
+    graph = two_parts([], first_values, server, flow).compose_graph()
+    plan = Plan("NVIDIA H200 (simulated)", 132, flows_of(graph), {"own": (16, ["server.middle"])})
+
+    def make() -> Application:
+        app = two_parts(kept, first_values, server, flow)
+        app.use_plan(plan)
+        return app
+
+    assert not run_parts(make, ["edge", "server"]).errors
+    return kept
+
+
+def replicated_by_plan(**options: Any) -> list[Any]:
+    """Put an operator with replicas on the slice of a plan."""
+
+    def compose(app: App) -> None:
+        middle = tripled(app, workers=2, name="middle", **options)
+        app.add_flow(source(app, VALUES), middle, sink(app, []))
+
+    app = App(compose)
+    flows = {"source": ["middle"], "middle": ["sink"], "sink": []}
+    app.use_plan(Plan("NVIDIA H200 (simulated)", 132, flows, {"own": (16, ["middle"])}))
+    app.run()
+    return []
 
 
 def by_port(end: Any) -> None:
@@ -1000,6 +1078,13 @@ WORKS: dict[tuple[str, str], tuple[Program, list[Any]]] = {
     ),
     ("request and reply", "duration"): (partial(called, duration="3600s"), VALUES),
     ("request and reply", "slice"): (called_on_a_slice, [40, 40]),
+    ("plan", "recording"): (partial(by_plan, recorded_plan), [16] * 4),
+    ("plan", "replay"): (
+        partial(by_plan, partial(replayed, counted, lambda app: planned(app).run())),
+        [16] * 4,
+    ),
+    ("plan", "request and reply"): (partial(by_plan, called_by_plan), [16] * 2),
+    ("plan", "parts"): (partial(by_plan, parted_by_plan), [16] * 4),
     ("replay", "feed"): (partial(replayed, from_feed, feed_once), VALUES),
     ("replay", "results"): (partial(replayed, to_results, take_results), VALUES),
     ("replay", "running()"): (partial(replayed, to_results, take_results), VALUES),
@@ -1041,6 +1126,9 @@ REFUSED: dict[tuple[str, str], Program] = {
     ("running()", "max_messages"): partial(block_with, max_messages=2),
     ("running()", "duration"): partial(block_with, duration="1s"),
     ("slice", "replicas in processes"): replicated_slice,
+    ("plan", "replicas"): partial(by_plan, replicated_by_plan),
+    ("plan", "replicas in processes"): partial(by_plan, partial(replicated_by_plan, on="processes")),
+    ("plan", "slice"): partial(by_plan, lambda: planned(App(partial(on_a_slice, kept=[]))).run()),
     ("replay", "request and reply"): partial(replayed, from_feed_to_results, call_once),
     ("request and reply", "parts"): partial(with_an_end, FeedOp),
     ("parts", "feed"): partial(with_an_end, FeedOp),

@@ -308,6 +308,11 @@ def on_device(program: Program) -> Program:
     return replace(program, clock="device", records=False)
 
 
+def with_plan(program: Program) -> Program | None:
+    """Return a program on a device for which there can be a plan, or None: a plan has no replicas."""
+    return None if any(stage.workers > 1 for stage in program.stages) else on_device(program)
+
+
 def with_calls(program: Program) -> Program | None:
     """Return a program whose feeds take calls, or None if it has none, or does not wait until all is answered."""
     feeds = any(stage.kind == "feed" for stage in program.stages)

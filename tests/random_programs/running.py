@@ -29,7 +29,7 @@ def run_program(program: Program, traffic: Any = None, **settings: Any) -> Recor
     app = RandomApp(program, traffic, **settings)
     if program.records and mcap is not None and traffic is None:  # frames of a device are not compared
         return _run_recorded(app)
-    return _run(app)
+    return run_app(app)
 
 
 def _run_recorded(app: RandomApp) -> Record:
@@ -39,7 +39,7 @@ def _run_recorded(app: RandomApp) -> Record:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "run.mcap"
         watch(app, PortRecorder(path))
-        record = _run(app)
+        record = run_app(app)
         record.recorded = defaultdict(list)
         with Recording(path) as recording:
             for message in recording:
@@ -55,10 +55,10 @@ def run_replay(program: Program) -> Record:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "run.mcap"
         watch(first := RandomApp(program), PortRecorder(path, [program.path(each) for each in sources]))
-        sent = _run(first).computes
+        sent = run_app(first).computes
         again = RandomApp(program)
         replay(again, path, "fast" if program.seed % 2 else "recorded")
-        record = _run(again)
+        record = run_app(again)
     for stage in sources:  # which did not run, but their players
         assert stage.name not in record.computes
         played = record.outcome.operators[program.path(stage)].computes
@@ -68,7 +68,8 @@ def run_replay(program: Program) -> Record:
     return record
 
 
-def _run(app: RandomApp) -> Record:
+def run_app(app: RandomApp) -> Record:
+    """Run the application of a program to its end."""
     program = app.program
     goals = {ends: app.expect("->".join(ends), max="1s") for ends in program.goals()}
     limits: dict[str, Any] = {}

@@ -17,7 +17,16 @@ from headrace.tensor import register_library
 from tests.harness.libraries import fresh_registry
 from tests.limits import THOROUGH
 from tests.random_programs.building import PlannedError, Record
-from tests.random_programs.frames import ArrayLibrary, Captured, Frames, InMemory, OnSlices, SimulatedFrames
+from tests.random_programs.frames import (
+    ArrayLibrary,
+    Captured,
+    Frames,
+    InMemory,
+    OnSlices,
+    Planned,
+    SimulatedFrames,
+    run_planned,
+)
 from tests.random_programs.making import make
 from tests.random_programs.model import differences, faults, flow_faults, verdict
 from tests.random_programs.parts import LINKS, can_be_cut, cut, places_of, run_in_parts
@@ -27,6 +36,7 @@ from tests.random_programs.program import (
     is_orderly,
     on_device,
     with_calls,
+    with_plan,
     with_replay,
     with_segment,
 )
@@ -46,6 +56,7 @@ def test_a_program_does_what_the_model_says(first: int) -> None:
 
 
 ON_STREAMS = 1000 if THOROUGH else 50
+PLANNED = 500 if THOROUGH else 8
 PLAYED = 500 if THOROUGH else 12
 CALLED = 300 if THOROUGH else 12
 ON_SLICES = 1000 if THOROUGH else 12
@@ -109,6 +120,21 @@ def test_a_program_on_slices_does_what_the_model_says_on_no_other_sms() -> None:
     for seed in range(ON_STREAMS, ON_STREAMS + ON_SLICES):
         program, record = _on_streams(make(seed), on_slices)
         assert not faults(program, record), program
+    assert seen == {16, 40, 76}, "the slices of 132 SMs"
+
+
+def test_a_program_with_a_plan_does_what_the_model_says_on_no_other_sms() -> None:
+    """No frame is wrong."""
+    seen: set[int] = set()
+    planned = filter(None, (with_plan(make(seed)) for seed in itertools.count()))
+    for program in itertools.islice(planned, PLANNED):
+        with sim.Machine("h200"):
+            library = SimulatedFrames(program.seed, makes_arrays=bool(program.seed % 3))
+            traffic = Planned(program, library)
+            record = run_planned(program, traffic)
+        assert library.mistakes == [], f"wrong frames (number, found) in {program}"
+        assert not faults(program, record), program
+        seen |= traffic.seen
     assert seen == {16, 40, 76}, "the slices of 132 SMs"
 
 
