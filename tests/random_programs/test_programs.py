@@ -56,10 +56,10 @@ def test_a_program_does_what_the_model_says(first: int) -> None:
 
 
 ON_STREAMS = 1000 if THOROUGH else 50
-PLANNED = 500 if THOROUGH else 8
-PLAYED = 500 if THOROUGH else 12
-CALLED = 300 if THOROUGH else 12
-ON_SLICES = 1000 if THOROUGH else 12
+PLANNED = 500 if THOROUGH else 5
+PLAYED = 500 if THOROUGH else 6
+CALLED = 300 if THOROUGH else 5
+ON_SLICES = 1000 if THOROUGH else 6
 IN_EVERY_WAY = 3000 if THOROUGH else 16
 
 
