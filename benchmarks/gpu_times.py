@@ -41,7 +41,6 @@ from headrace.gpu import sim
 US = 1_000
 LENGTHS = {"a": [200 * US], "b": [10 * US] * 5, "c": [400 * US]}
 MOST = 1 << 16  # kernels that are written down
-WARM_UP = 20  # frames that do not count
 
 due: list[int] = []  # when each frame began
 errors: list[int] = []  # of the host's clock beside the GPU's
@@ -282,7 +281,7 @@ def median(values: Any) -> float:
 def truth(name: str) -> tuple[float, float]:
     """Return the span and the time of the kernels of an operator, as medians over frames."""
     count = len(LENGTHS[name])
-    times = clocks.read(name)[WARM_UP * count :]
+    times = clocks.read(name)
     frames = [times[at : at + count] for at in range(0, len(times) - count + 1, count)]
     return (
         median(frame[-1][1] - frame[0][0] for frame in frames),
@@ -342,7 +341,7 @@ def measure(
             is_right = False
         row.append(pair(operator.kernels.p50, alone) if operator.kernels.count else f"– / {alone / US:.1f}")
     ends = [ended + offset for _, ended in clocks.read("c")]
-    true = median(end - at for end, at in list(zip(ends, due, strict=True))[WARM_UP:])
+    true = median(end - at for end, at in zip(ends, due, strict=True))
     row.append(pair(shown.paths[0].latency.p50, true))
     if app.segment is not None:
         is_right &= app.segment.replayed >= 0.9 * frames
