@@ -416,7 +416,9 @@ class _Making:
     def _let_tick(self, stage: Stage) -> None:
         """Let a period say when a stage runs that joins its inputs, now and then."""
         chance = Random(f"tick {self.program.seed} {stage.name}")
-        if chance.random() < 0.2:
+        # It computes until its sources have ended, so nothing else may hold them up.
+        is_private = all(self.private.issuperset(port.sources) for port in stage.ports)
+        if is_private and chance.random() < 0.2:
             stage.join = Join("tick", wait=chance.choice([5, 20]))
             stage.period = stage.period or chance.choice([7, 10])
 
