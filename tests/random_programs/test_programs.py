@@ -8,9 +8,11 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headrace import MultiThreadScheduler, gpu
 from headrace.core.errors import PeerAborted
 from headrace.gpu import sim
 from headrace.tensor import register_library
@@ -25,6 +27,7 @@ from tests.random_programs.frames import (
     OnSlices,
     Planned,
     SimulatedFrames,
+    run_on_streams,
     run_planned,
 )
 from tests.random_programs.making import make
@@ -236,3 +239,20 @@ def test_a_program_does_what_the_model_says_with_replicas_in_processes() -> None
         original = make(program.seed)
         if is_orderly(original):
             assert not list(differences(original, run_program(original), program, record)), program
+
+
+def test_a_program_waits_once_for_each_fence_that_frees_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+    when_done = gpu.when_done
+
+    def counted(*args: Any, **options: Any) -> None:
+        nonlocal asked
+        asked += 1
+        assert asked < 1000  # one callback for each question would double them from fence to fence
+        when_done(*args, **options)
+
+    monkeypatch.setattr(gpu, "when_done", counted)
+    with sim.Machine("h200"):
+        library = SimulatedFrames(406914195)
+        run_on_streams(406914195, library, lambda app: MultiThreadScheduler(app, worker_thread_number=3))
+    assert library.mistakes == []

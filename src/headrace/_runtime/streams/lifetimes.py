@@ -98,6 +98,7 @@ class Lifetimes:
     """
 
     __slots__ = (
+        "_awaited",
         "_check_at",
         "_fence_next",
         "_limit",
@@ -122,6 +123,8 @@ class Lifetimes:
         self.check_at = 1
         self._fence_next = False
         self._check_at = 1  # while a fence is to be inserted
+        # The fences for which a callback waits.
+        self._awaited: set[int] = set()
         frames.members.append(self)
 
     def note_compute(self) -> None:
@@ -203,7 +206,7 @@ class Lifetimes:
         if self.is_settling:
             fences = self.fences
             self.frames.insert_after(max(self.numbers[-1:], default=fences.last - 1))
-            gpu.when_done(fences.stream.stream, lambda error: callback(), event=fences.event(fences.last))
+            self._call_when_passed(fences.last, callback)
 
     def is_still_full(self) -> bool:
         """Release completed computes, and return whether the maximum number is still unfinished."""
@@ -220,8 +223,23 @@ class Lifetimes:
         fences = self.fences
         # If none is left, any fence that is complete.
         numbers = self.numbers[:1] or [fences.completed - 1]
-        event = fences.event(numbers[0] + 1)
-        gpu.when_done(self.fences.stream.stream, lambda error: callback(), event=event)
+        self._call_when_passed(numbers[0] + 1, callback)
+
+    def _call_when_passed(self, number: int, callback: Callable[[], None]) -> None:
+        """Call a function when the stream has passed a fence: once, however often that is asked for until then.
+
+        Each call leads to the question whether there is more to wait for. With a callback for each question, their
+        number would double from fence to fence.
+        """
+        if number in self._awaited:
+            return
+        self._awaited.add(number)
+
+        def passed(error: BaseException | None) -> None:
+            self._awaited.discard(number)
+            callback()
+
+        gpu.when_done(self.fences.stream.stream, passed, event=self.fences.event(number))
 
     def forget(self) -> None:
         """Regard every compute as complete, because the device has finished."""
