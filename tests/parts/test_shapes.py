@@ -120,6 +120,7 @@ def test_frames_of_a_device_a_segment_replicas_and_a_logger(tmp_path: Path) -> N
     assert [line for line in alone if line.startswith("frame: ")] == [
         f"frame: True [{2.0 * (number - 1)}]" for number in range(8)
     ]
+    assert "segments: [('server.enhance', 'captured', 8)]" in alone
     logged = sorted(line for line in alone if _is_logged(line))
     assert len(logged) == 8
     assert sorted(line for line in cut if _is_logged(line)) == logged

@@ -77,34 +77,97 @@ KINDS = (
     {"real time", "plan"},
 )
 ELSEWHERE = {
-    frozenset({"recording", "frames on streams"}): "tests/gpu/test_recorded_frames.py",
-    frozenset({"recording", "captured segment"}): "tests/observe/recordings/test_segment_data.py",
-    frozenset({"plan", "frames on streams"}): "tests/random_programs/test_programs.py",
-    frozenset({"plan", "captured segment"}): "tests/planner/test_planning.py",
-    frozenset({"replay", "recording"}): "tests/observe/recordings/test_replay.py",
-    frozenset({"replay", "frames on streams"}): "tests/observe/recordings/test_replay.py",
-    frozenset({"replay", "captured segment"}): "tests/observe/recordings/test_segment_data.py",
-    frozenset({"replay", "parts"}): "tests/parts/test_driver.py",
-    frozenset({"slice", "frames on streams"}): "tests/random_programs/test_programs.py",
-    frozenset({"slice", "captured segment"}): "tests/gpu/test_segment_resources.py",
-    frozenset({"frames on streams", "captured segment"}): "tests/random_programs/test_captured_frames.py",
-    frozenset({"frames on streams", "replicas in processes"}): "tests/replicas/test_processes.py",
-    frozenset({"captured segment", "replicas in processes"}): "tests/replicas/test_processes.py",
+    frozenset({"recording", "frames on streams"}): (
+        "tests/gpu/test_recorded_frames.py",
+        "test_a_recording_has_each_frame_as_it_was_emitted_and_plays_it",
+    ),
+    frozenset({"recording", "captured segment"}): (
+        "tests/observe/recordings/test_segment_data.py",
+        "test_a_recording_has_all_messages_at_the_border",
+    ),
+    frozenset({"plan", "frames on streams"}): (
+        "tests/random_programs/test_programs.py",
+        "test_a_program_with_a_plan_does_what_the_model_says_on_no_other_sms",
+    ),
+    frozenset({"replay", "recording"}): (
+        "tests/observe/recordings/test_replay.py",
+        "test_a_replay_that_is_recorded_gives_the_same_file",
+    ),
+    frozenset({"replay", "frames on streams"}): (
+        "tests/observe/recordings/test_replay.py",
+        "test_frames_of_a_device_are_played_on_the_device",
+    ),
+    frozenset({"replay", "captured segment"}): (
+        "tests/observe/recordings/test_segment_data.py",
+        "test_a_segment_is_captured_when_its_sources_are_played",
+    ),
+    frozenset({"replay", "parts"}): (
+        "tests/parts/test_driver.py",
+        "test_each_process_plays_the_operators_of_its_fragment",
+    ),
+    frozenset({"slice", "frames on streams"}): (
+        "tests/random_programs/test_programs.py",
+        "test_a_program_on_slices_does_what_the_model_says_on_no_other_sms",
+    ),
+    frozenset({"slice", "captured segment"}): (
+        "tests/gpu/test_segment_resources.py",
+        "test_members_stay_on_their_slices",
+    ),
+    frozenset({"frames on streams", "captured segment"}): (
+        "tests/random_programs/test_captured_frames.py",
+        "test_captured_frames_beside_plain_ones_are_right",
+    ),
     **{
-        frozenset({"request and reply", way}): "tests/operators/test_calls.py"
-        for way in ("frames on streams", "captured segment", "replicas in processes")
+        frozenset({"request and reply", way}): ("tests/operators/test_calls.py", test)
+        for way, test in {
+            "frames on streams": "test_answers_on_a_device_keep_their_order_and_their_memory",
+            "captured segment": "test_a_captured_segment_passes_calls_on",
+            "replicas in processes": "test_replicas_on_processes_answer_calls",
+        }.items()
     },
     **{
-        frozenset({"parts", feature}): f"tests/parts/{path}"
-        for path, features in {
-            "test_cut.py": ("order", "chosen flows", "changes", "stop", "max_messages", "recording"),
-            "test_driver.py": ("running()", "pause and step", "live parameter"),
-            "test_joined_run.py": ("tracking",),
-            "test_shapes.py": ("frames on streams", "captured segment"),
-        }.items()
-        for feature in features
+        frozenset({"parts", feature}): (f"tests/parts/{path}", test)
+        for feature, path, test in (
+            ("order", "test_cut.py", "test_computes_are_ordered_across_parts"),
+            ("chosen flows", "test_cut.py", "test_a_flow_to_another_part_is_chosen_as_in_one_process"),
+            (
+                "changes",
+                "test_cut.py",
+                "test_the_graph_of_a_part_follows_changes_and_does_not_cross_the_cut",
+            ),
+            ("stop", "test_cut.py", "test_a_stop_of_one_part_stops_the_others"),
+            (
+                "max_messages",
+                "test_cut.py",
+                "test_a_limit_on_the_messages_of_sources_is_not_one_on_links",
+            ),
+            ("recording", "test_cut.py", "test_each_part_records_its_own_operators"),
+            (
+                "running()",
+                "test_driver.py",
+                "test_a_run_in_processes_that_is_drained_computes_what_is_under_way",
+            ),
+            *(
+                (
+                    feature,
+                    "test_driver.py",
+                    "test_values_that_the_driver_sets_reach_the_part_and_are_answered",
+                )
+                for feature in ("pause and step", "live parameter")
+            ),
+            (
+                "tracking",
+                "test_joined_run.py",
+                "test_random_programs_have_the_same_paths_as_in_one_process",
+            ),
+            *(
+                (feature, "test_shapes.py", "test_frames_of_a_device_a_segment_replicas_and_a_logger")
+                for feature in ("frames on streams", "captured segment")
+            ),
+        )
     },
 }
+"""What a test of another file combines: the file, and the test."""
 
 
 def counted() -> Counter[frozenset[str]]:
@@ -128,7 +191,8 @@ def tried(one: str, other: str) -> str:
     if pair in map(set, WORKS):
         return "*"
     if frozenset(pair) in ELSEWHERE:
-        return f"tested by `{ELSEWHERE[frozenset(pair)]}`"
+        path, test = ELSEWHERE[frozenset(pair)]
+        return f"tested by `{test}` of `{path}`"
     for refused, program in REFUSED.items():
         if pair == set(refused):
             return _error_of(program)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,15 +37,16 @@ from headrace import (
     window,
 )
 from headrace.conditions import MultiMessageAvailableTimeoutCondition
-from headrace.core import ConditionType, MetadataPolicy
-from headrace.gpu import sim
+from headrace.core import ConditionType, FeedClosedError, MetadataPolicy
+from headrace.gpu import current_stream, sim
 from headrace.operators import FeedOp, ResultsOp
 from headrace.parts.driver import DriverControl, open_driver
 from headrace.parts.launch import Launch
 from headrace.planner import Plan
 from headrace.planner.plan import flows_of
-from headrace.resources import CudaGreenContext
+from headrace.resources import CudaGreenContext, UnboundedAllocator
 from tests.harness import PATIENCE, App, Consumer, Producer, Step, once, run, sink, source, through
+from tests.harness.segments import COUNT, Ends, Work
 from tests.parts.running import run_parts
 
 POLICIES = IOSpec.QueuePolicy
@@ -66,7 +68,6 @@ def composed(compose: Compose) -> list[Any]:
 def fed(
     behind: Callable[[App, FeedOp, list[Any]], Any] | None = None,
     conditions: Callable[[App], Iterable[Any]] = lambda app: (),
-    count: int = 4,
     **options: Any,
 ) -> list[Any]:
     """Return what comes out of a feed with conditions and options, and what is behind it: a sink, mostly."""
@@ -80,9 +81,9 @@ def fed(
             behind(app, feed, kept)
 
     app = App(compose)
-    with app.running():
+    with app.running(), suppress(FeedClosedError):
         feed = app.feed("feed")
-        for value in VALUES[:count]:
+        for value in VALUES:
             feed.put(value)
     return kept
 
@@ -122,6 +123,15 @@ def ordered(app: App, feed: FeedOp, kept: list[Any]) -> None:
     feed.then(Step(app, body=lambda op, i, o: kept.append("after"), name="after"))
 
 
+def at_times(app: App, feed: FeedOp, kept: list[Any]) -> None:
+    """Keep when a feed gives each value, in milliseconds."""
+
+    def keep(self: Step, i: Any, o: Any, context: Any) -> None:
+        kept.append((i.receive("in"), context.timestamp // 1_000_000))
+
+    app.add_flow(feed, Step(app, inputs=["in"], body=keep, name="last"))
+
+
 def chosen(app: App, feed: FeedOp, kept: list[Any]) -> None:
     """Send what a feed gives to one of two sinks."""
     left, right = sink(app, kept, name="left"), sink(app, [], name="right")
@@ -136,12 +146,13 @@ def chosen(app: App, feed: FeedOp, kept: list[Any]) -> None:
 def taken_from(
     before: Callable[[App, ResultsOp], Any] | None = None,
     conditions: Callable[[App], Iterable[Any]] = lambda app: (),
+    kind: type[ResultsOp] = ResultsOp,
     **options: Any,
 ) -> list[Any]:
     """Return what a program takes out of results with conditions and options, and what is before them."""
 
     def compose(app: App) -> None:
-        results = ResultsOp(app, *conditions(app), name="results", size=8, **options)
+        results = kind(app, *conditions(app), name="results", size=8, **options)
         if before is None:
             app.add_flow(source(app, VALUES), results)
         else:
@@ -175,6 +186,14 @@ def two_flows(app: App, results: ResultsOp) -> None:
     app.add_flow(source(app, [3, 4], name="right"), results)
 
 
+class Pairs(ResultsOp):
+    """Results with a queue for each flow."""
+
+    def setup(self, spec: Any) -> None:
+        """Declare the input."""
+        spec.input("in", size=IOSpec.ANY_SIZE)
+
+
 def results_in_subgraph() -> list[Any]:
     """Take out of results in a subgraph."""
     app = App(lambda app: app.add_flow(source(app, VALUES), in_subgraph(ResultsOp)(app, name="group")))
@@ -189,10 +208,18 @@ def results_in_a_loop(app: App, results: ResultsOp) -> None:
     app.add_flow(results, first)
 
 
-def after_results(app: App, results: ResultsOp) -> None:
-    """Let an operator run after each compute of results."""
-    app.add_flow(source(app, VALUES), results)
-    results.then(Step(app, body=lambda op, i, o: None, name="after"))
+def followed_results(conditions: Callable[[App], Iterable[Any]] = lambda app: ()) -> list[Any]:
+    """Return what results give, and when an operator ran after each of their computes, in milliseconds."""
+    times: list[int] = []
+
+    def follow(app: App, results: ResultsOp) -> None:
+        def note(self: Step, i: Any, o: Any, context: Any) -> None:
+            times.append(context.timestamp // 1_000_000)
+
+        app.add_flow(source(app, VALUES), results)
+        results.then(Step(app, body=note, name="after"))
+
+    return [*taken_from(follow, conditions), *times]
 
 
 def joined_results(rule: Any) -> Callable[[App, ResultsOp], Any]:
@@ -837,6 +864,65 @@ def replicated_slice() -> list[Any]:
         return composed(compose)
 
 
+# Frames of a device, captured segments, and replicas in processes, which take no such frames.
+
+
+class Filling(Work):
+    """Makes a frame of the number that it receives."""
+
+    capturable = False
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Fill it."""
+        self.emit(current_stream(), op_output, COUNT, op_input.receive("in"))
+
+
+class Adding(Work):
+    """Adds a number, on some SMs."""
+
+    capturable = True
+
+    def start(self) -> None:
+        """Note on how many."""
+        stream: Any = current_stream()
+        self.sm_count = stream.stream.resources.sm.sm_count
+
+
+def in_segment(
+    before: Callable[[App], Iterable[Any]],
+    captured: bool = True,
+    prepare: Callable[[App], App] = lambda app: app,
+) -> list[Any]:
+    """Return what a segment makes of numbers, its state, how often it was replayed, and the SMs of its stages."""
+
+    def compose(app: Any) -> None:
+        memory = UnboundedAllocator(app)
+        app.stages = [Adding(app, alloc=memory, plus=plus, name=f"add {plus}") for plus in (10, 20)]
+        app.last = Ends(app, name="last")
+        app.add_flow(*before(app), Filling(app, alloc=memory, name="filling"), *app.stages, app.last)
+        if captured:
+            app.capture(*app.stages)
+
+    app: Any = prepare(App(compose))
+    (segment,) = app.run().segments
+    return [*app.last.seen, segment.state, segment.replayed, *(stage.sm_count for stage in app.stages)]
+
+
+def behind_replicas(app: App) -> Iterable[Any]:
+    """Return replicas in processes, behind a source."""
+    return source(app, VALUES), tripled(app, workers=2, on="processes", name="triple")
+
+
+def frames_in_processes() -> list[Any]:
+    """Send frames to replicas in processes."""
+
+    def compose(app: App, kept: list[Any]) -> None:
+        triple = tripled(app, workers=2, on="processes", name="triple")
+        app.add_flow(Producer(app, CountCondition(app, 2), name="first"), triple, sink(app, kept))
+
+    return composed(compose)
+
+
 # Plans, which put an operator on a slice.
 
 
@@ -847,8 +933,8 @@ def planned(app: Any, name: str = "middle") -> Any:
     return app
 
 
-def by_plan(program: Callable[[], Any]) -> Any:
-    """Run a program on a device."""
+def on_h200(program: Callable[[], Any]) -> Any:
+    """Run a program on a simulated device."""
     with sim.Machine("h200"):
         sim.Device(0).set_current()
         return program()
@@ -863,6 +949,19 @@ def recorded_plan() -> list[Any]:
         watch(app := planned(App(partial(counted, kept=[]))), PortRecorder(path := Path(folder) / "run.mcap"))
         app.run()
         return [message.data for message in Recording(path).messages("middle.out")]
+
+
+def segment_by_plan(captured: bool) -> list[Any]:
+    """Put a segment on the slice of a plan; the program declares it, or the plan does."""
+    names = ["add 10", "add 20"]
+
+    def plan(app: App) -> App:
+        segments = [] if captured else [names]
+        flows = flows_of(app.compose_graph())
+        app.use_plan(Plan("NVIDIA H200 (simulated)", 132, flows, {"own": (16, names)}, segments=segments))
+        return app
+
+    return in_segment(lambda app: [source(app, VALUES)], captured, plan)
 
 
 def called_by_plan() -> list[Any]:
@@ -987,8 +1086,8 @@ FAILED = [1, ("failed", 2), 3, 4]
 BATCHES = [(1, 2, 3), (4,)]
 
 WORKS: dict[tuple[str, str], tuple[Program, list[Any]]] = {
-    ("feed", "count"): (partial(fed, None, counting, 2), [1, 2]),
-    ("feed", "period"): (partial(fed, None, ticking), VALUES),
+    ("feed", "count"): (partial(fed, None, counting), [1, 2]),
+    ("feed", "period"): (partial(fed, at_times, ticking), [(1, 0), (2, 1), (3, 2), (4, 3)]),
     ("feed", "retry"): (partial(fed, on_error=retry(2)), VALUES),
     ("feed", "skip"): (partial(fed, on_error="skip"), VALUES),
     ("feed", "restart"): (partial(fed, on_error=restart(2)), VALUES),
@@ -1000,19 +1099,22 @@ WORKS: dict[tuple[str, str], tuple[Program, list[Any]]] = {
     ("feed", "max_messages"): (partial(fed_until, max_messages=2), [1, 2]),
     ("feed", "duration"): (partial(fed_until, duration="100ms"), [1, 2]),
     ("results", "batch"): (partial(taken_from, queued(size=4)), VALUES),
-    ("results", "several flows, several queues"): (partial(taken_from, two_flows), [1, 3, 2, 4]),
+    ("results", "several flows, several queues"): (
+        partial(taken_from, two_flows, kind=Pairs),
+        [(1, 3), (2, 4)],
+    ),
     ("results", "several flows, one queue"): (partial(taken_from, two_flows), [1, 3, 2, 4]),
     ("results", "POP"): (partial(taken_from, queued(policy=POLICIES.POP)), [4]),
     ("results", "REJECT"): (partial(taken_from, queued(policy=POLICIES.REJECT)), [1]),
     ("results", "window"): (partial(taken_from, joined_results(window(2))), [[1, 2], [3, 4]]),
     ("results", "count"): (partial(taken_from, None, counting), [1, 2]),
-    ("results", "period"): (partial(taken_from, None, ticking), VALUES),
+    ("results", "period"): (partial(followed_results, ticking), [*VALUES, 0, 1, 2, 3]),
     ("results", "retry"): (partial(taken_from, on_error=retry(2)), VALUES),
     ("results", "skip"): (partial(taken_from, on_error="skip"), VALUES),
     ("results", "restart"): (partial(taken_from, on_error=restart(2)), VALUES),
     ("results", "dead letter"): (partial(taken_from, on_error=dead_letter("failed")), VALUES),
     ("results", "end"): (partial(taken_from, before(with_end(False))), VALUES),
-    ("results", "order"): (partial(taken_from, after_results), VALUES),
+    ("results", "order"): (followed_results, [*VALUES, 0, 0, 0, 0]),
     ("results", "chosen flows"): (partial(taken_from, chosen_results), VALUES),
     ("results", "metadata by port"): (partial(taken_from, before(by_port)), VALUES),
     ("results", "subgraph"): (results_in_subgraph, VALUES),
@@ -1078,13 +1180,21 @@ WORKS: dict[tuple[str, str], tuple[Program, list[Any]]] = {
     ),
     ("request and reply", "duration"): (partial(called, duration="3600s"), VALUES),
     ("request and reply", "slice"): (called_on_a_slice, [40, 40]),
-    ("plan", "recording"): (partial(by_plan, recorded_plan), [16] * 4),
+    ("captured segment", "replicas in processes"): (
+        partial(on_h200, partial(in_segment, behind_replicas)),
+        [33, 36, 39, 42, "captured", 3, 132, 132],
+    ),
+    ("plan", "captured segment"): (
+        partial(on_h200, lambda: segment_by_plan(True) + segment_by_plan(False)),
+        [31, 32, 33, 34, "captured", 3, 16, 16] * 2,
+    ),
+    ("plan", "recording"): (partial(on_h200, recorded_plan), [16] * 4),
     ("plan", "replay"): (
-        partial(by_plan, partial(replayed, counted, lambda app: planned(app).run())),
+        partial(on_h200, partial(replayed, counted, lambda app: planned(app).run())),
         [16] * 4,
     ),
-    ("plan", "request and reply"): (partial(by_plan, called_by_plan), [16] * 2),
-    ("plan", "parts"): (partial(by_plan, parted_by_plan), [16] * 4),
+    ("plan", "request and reply"): (partial(on_h200, called_by_plan), [16] * 2),
+    ("plan", "parts"): (partial(on_h200, parted_by_plan), [16] * 4),
     ("replay", "feed"): (partial(replayed, from_feed, feed_once), VALUES),
     ("replay", "results"): (partial(replayed, to_results, take_results), VALUES),
     ("replay", "running()"): (partial(replayed, to_results, take_results), VALUES),
@@ -1125,10 +1235,11 @@ REFUSED: dict[tuple[str, str], Program] = {
     ("loop", "window"): partial(composed, joined_loop(window(1))),
     ("running()", "max_messages"): partial(block_with, max_messages=2),
     ("running()", "duration"): partial(block_with, duration="1s"),
+    ("frames on streams", "replicas in processes"): partial(on_h200, frames_in_processes),
     ("slice", "replicas in processes"): replicated_slice,
-    ("plan", "replicas"): partial(by_plan, replicated_by_plan),
-    ("plan", "replicas in processes"): partial(by_plan, partial(replicated_by_plan, on="processes")),
-    ("plan", "slice"): partial(by_plan, lambda: planned(App(partial(on_a_slice, kept=[]))).run()),
+    ("plan", "replicas"): partial(on_h200, replicated_by_plan),
+    ("plan", "replicas in processes"): partial(on_h200, partial(replicated_by_plan, on="processes")),
+    ("plan", "slice"): partial(on_h200, lambda: planned(App(partial(on_a_slice, kept=[]))).run()),
     ("replay", "request and reply"): partial(replayed, from_feed_to_results, call_once),
     ("request and reply", "parts"): partial(with_an_end, FeedOp),
     ("parts", "feed"): partial(with_an_end, FeedOp),

@@ -105,7 +105,8 @@ class Sending(Numbers):
 def test_captured_frames_beside_plain_ones_are_right(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_CHECK", "streams" if seed % 2 else "")
     program = Program(seed)
-    run(program.compose, SCHEDULERS[seed % len(SCHEDULERS)])
+    (segment,) = run(program.compose, SCHEDULERS[seed % len(SCHEDULERS)]).segments
+    assert (segment.state, segment.replayed) == ("captured", FRAMES - 1)
     assert {name: len(found) for name, found in program.found.items()} == program.read
     for name, numbers in program.found.items():
         first = 0 if name.startswith("reader") else min(numbers, default=0)

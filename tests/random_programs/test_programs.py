@@ -143,9 +143,12 @@ def test_a_program_with_a_plan_does_what_the_model_says_on_no_other_sms() -> Non
 
 @pytest.mark.parametrize("first", range(0, ON_STREAMS // 2, 25))
 def test_a_program_with_a_captured_segment_does_what_the_model_says(first: int) -> None:
+    replayed = 0
     for seed in range(first, first + 25):
         if (found := _captured(make(seed))) is not None:
             assert not faults(*found), found[0]
+            replayed += sum(segment.replayed for segment in found[1].outcome.segments)
+    assert replayed > 25
 
 
 def _under_another_scheduler(program: Program) -> tuple[Program, Record]:

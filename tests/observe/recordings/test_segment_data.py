@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from headrace.observe import PortRecorder, Recording, TraceWriter, Watcher, replay, watch
@@ -88,10 +89,12 @@ def test_the_log_says_once_that_messages_inside_are_not_seen(caplog: pytest.LogC
 
 def test_a_recording_has_all_messages_at_the_border(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "frames.mcap"
-    watched(branches, PortRecorder(file))
+    app: Any = watched(branches, PortRecorder(file))
     recording = Recording(file)
     counts = Counter(port.name for port, _ in recording.outline())
     assert counts == {"camera.out": 20, "aside.out": 20, "b.out": 20, "d.out": 20}
+    for port, end in (("d.out", app.sink), ("b.out", app.monitor)):
+        assert [int(np.asarray(each.data)[0]) for each in recording.messages(port)] == end.seen
     assert warnings_of(caplog) == []
 
 
