@@ -130,9 +130,10 @@ wheels:  ## dist: both, as they are released
 	rm -rf dist
 	$(MAKE) wheel compiled-wheel
 
-# In environments of their own, so that nothing of the checkout is there; with TESTS=... some of the suite.
+# In environments of their own, so that nothing of the checkout is there; with TESTS=... some of the suite. Each is
+# removed when its test has passed: the libraries of a GPU alone are gigabytes.
 wheel-test: $(READY)  ## each wheel in dist, in a clean environment: the suite of the public interface, and each extra
-	HEADRACE_WHEELS=$(CURDIR)/dist $(BIN)/python -m pytest tests/test_wheels.py
+	HEADRACE_WHEELS=$(CURDIR)/dist $(BIN)/python -m pytest tests/test_wheels.py -o tmp_path_retention_policy=failed
 
 pure:  ## no extension modules in src: Python would import them in place of the files beside them
 	@find src -name '*.so' -delete

@@ -50,7 +50,12 @@ TESTS_OF = {
     "demo": ["tests/examples/test_endoscope.py"],
 }
 TOOLS = ["pytest>=8", "pytest-timeout>=2.3", "hypothesis>=6.100"]
-TOOLS_OF = {"inference": ["onnx>=1.16"], "otel": ["opentelemetry-sdk>=1.20"], "view": ["mcap>=1.2"]}
+TOOLS_OF = {
+    "inference": ["onnx>=1.16"],
+    "otel": ["opentelemetry-sdk>=1.20"],
+    "view": ["mcap>=1.2"],
+    "cluster": ["cryptography>=42"],
+}
 USES = {"docs": "import sphinx, myst_parser, furo"}
 
 
