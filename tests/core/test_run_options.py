@@ -162,7 +162,7 @@ def test_a_wrong_value_is_an_error_that_names_the_variable(
     assert str(caught.value).startswith(f"{name}={value}: ")
 
 
-@pytest.mark.parametrize(("text", "milliseconds"), [("10s", 10_000), ("1.5 min", 90_000), ("100us", 1)])
+@pytest.mark.parametrize(("text", "milliseconds"), [("10s", 10_000), ("1.5 min", 90_000), ("100us", 0.1)])
 def test_durations(text: str, milliseconds: int) -> None:
     assert parse_duration(text) == milliseconds
 

@@ -42,6 +42,7 @@ def one_round(seed: int) -> str:
     program = make(seed)
     found = verdict(program)
     if found:
+        print(f"\n{found}: {program}", file=sys.stderr)  # should a smaller one hang
         raise AssertionError(f"{found}: {shrink(program, verdict)}")
     return program.scheduler
 
@@ -94,6 +95,7 @@ def main() -> None:
     print(f"from seed {first}, for {options.minutes} minutes")
     while time.monotonic() < end:
         faulthandler.dump_traceback_later(60, exit=True)
+        print(f"\rseed {seed} after {sum(kinds.values())} rounds: {dict(kinds)} ", end="", flush=True)
         try:
             kinds[one_round(seed)] += 1
         except BaseException:
@@ -102,7 +104,6 @@ def main() -> None:
         seed += 1
         if not seed % 100:
             gc.collect()
-            print(f"\r{sum(kinds.values())} rounds: {dict(kinds)}", end="", flush=True)
     faulthandler.cancel_dump_traceback_later()
     names = [thread.name for thread in threading.enumerate()]
     # A process that has used its simulated device keeps it: an array library was registered for the frames.

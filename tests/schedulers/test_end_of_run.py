@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -114,6 +115,13 @@ def test_a_run_ends_at_its_longest_duration(scheduler: MakeScheduler) -> None:
 
     run(compose, scheduler, max_duration_ms=1)
     assert times == [0, 300_000, 600_000, 900_000]
+
+
+@pytest.mark.parametrize("duration", ["650us", timedelta(microseconds=650), 0.00065])
+def test_a_duration_is_kept_to_the_nanosecond(scheduler: MakeScheduler, duration: Any) -> None:
+    app = App(lambda app: app.add_operator(Step(app, PeriodicCondition(app, 300_000))), scheduler)
+    outcome = app.run(duration=duration)
+    assert (outcome.ended_by, outcome.computes, app.now) == ("duration", 3, 650_000)
 
 
 def test_time_does_not_jump_to_the_longest_duration_while_an_event_is_outstanding(

@@ -22,7 +22,7 @@ from dataclasses import astuple, dataclass, replace
 from datetime import timedelta
 from typing import TypeVar
 
-from headrace.core.values import boolean, flag, nanoseconds, whole_number
+from headrace.core.values import boolean, flag, in_milliseconds, nanoseconds, whole_number
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class RunOptions:
 
     scheduler: tuple[str, int | None] | None = None
     """Its kind, ``"greedy"``, ``"multithread"`` or ``"event"``, and the number of its workers, if that is given."""
-    max_duration_ms: int | None = None
+    max_duration_ms: float | None = None
     """The milliseconds after which the run ends."""
     count: int | None = None
     """The number of computes of each source."""
@@ -58,7 +58,7 @@ class RunOptions:
     """The milliseconds to wait before that."""
     check_recession_period_ms: float | None = None
     """The period at which conditions are polled."""
-    stop_timeout_ms: int | None = None
+    stop_timeout_ms: float | None = None
     """The milliseconds that the run may take to stop."""
     processes: bool | None = None
     """Whether each fragment runs in a process of its own."""
@@ -85,7 +85,7 @@ def limits_of_run(
     )
 
 
-def _duration_argument(duration: str | float | timedelta) -> int:
+def _duration_argument(duration: str | float | timedelta) -> float:
     what = "run(duration=...)"
     if isinstance(duration, str):
         try:
@@ -94,8 +94,8 @@ def _duration_argument(duration: str | float | timedelta) -> int:
             raise ValueError(f"{what} {error}, not {duration!r}") from None
     if isinstance(duration, int):
         raise TypeError(f"{what} must have a unit, as in '{duration}s', not {duration!r}")
-    found = -(-nanoseconds(duration, what) // 1_000_000)
-    if not 1 <= found <= _LONGEST:
+    found = in_milliseconds(nanoseconds(duration, what))
+    if not 0 < found <= _LONGEST:
         raise ValueError(f"{what} must be more than 0 and less than 100 years, not {duration!r}")
     return found
 
@@ -144,17 +144,17 @@ def parse_scheduler(text: str) -> tuple[str, int | None]:
         raise ValueError(f"{workers!r} workers: {error}; write {name}:4 for four workers") from None
 
 
-def parse_duration(text: str) -> int:
-    """Return a duration with a unit, such as ``10s``, in whole milliseconds, rounded up."""
+def parse_duration(text: str) -> float:
+    """Return a duration with a unit, such as ``10s``, in milliseconds."""
     # A bare number is refused: it is nanoseconds in one place of headrace and milliseconds in another.
     number = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?"
     if re.fullmatch(rf"{number}\s*(?:ns|us|µs|μs|ms|s|min|h)", text.strip()) is None:
         raise ValueError("must be a number with a unit, as in 500ms, 10s, 2min or 1h")
     try:
-        duration = -(-nanoseconds(text) // 1_000_000)
+        duration = in_milliseconds(nanoseconds(text))
     except ValueError:  # its form is right, so it is too long for a clock
         duration = _LONGEST + 1
-    if duration < 1:
+    if duration <= 0:
         raise ValueError("must be more than 0, as in 500ms, 10s, 2min or 1h")
     if duration > _LONGEST:
         raise ValueError("must be less than 100 years, as in 500ms, 10s, 2min or 1h")

@@ -86,7 +86,7 @@ class SchedulerOptions(TypedDict, total=False):
     clock: Clock | None
     stop_on_deadlock: bool
     stop_on_deadlock_timeout: int | str | timedelta
-    max_duration_ms: int | str | timedelta
+    max_duration_ms: float | str | timedelta
     check_recession_period_ms: float | str | timedelta
     name: str
 
@@ -146,7 +146,7 @@ class Scheduler(Resource):
         clock: Clock | None = None,
         stop_on_deadlock: bool = True,
         stop_on_deadlock_timeout: int | str | timedelta = 0,
-        max_duration_ms: int | str | timedelta = -1,
+        max_duration_ms: float | str | timedelta = -1,
         check_recession_period_ms: float | str | timedelta = 5.0,
         name: str = "",
     ) -> None:
@@ -163,7 +163,7 @@ class Scheduler(Resource):
         self,
         stop_on_deadlock: bool,
         stop_on_deadlock_timeout: int | str | timedelta,
-        max_duration_ms: int | str | timedelta,
+        max_duration_ms: float | str | timedelta,
         check_recession_period_ms: float | str | timedelta,
     ) -> None:
         """Set when a run ends by itself, and how often conditions are polled."""
@@ -171,7 +171,7 @@ class Scheduler(Resource):
         timeout = milliseconds(stop_on_deadlock_timeout, f"{where}stop_on_deadlock_timeout")
         self.stop_on_deadlock_timeout = math.ceil(timeout)
         self.stop_on_deadlock = boolean(stop_on_deadlock, f"{where}stop_on_deadlock") and timeout >= 0
-        self.max_duration_ms = math.ceil(milliseconds(max_duration_ms, f"{where}max_duration_ms"))
+        self.max_duration_ms = milliseconds(max_duration_ms, f"{where}max_duration_ms")
         period = milliseconds(check_recession_period_ms, f"{where}check_recession_period_ms")
         if period < 0:
             raise ValueError(f"{where}check_recession_period_ms must not be negative, and is {period}")

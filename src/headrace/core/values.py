@@ -172,20 +172,26 @@ def nanoseconds(duration: Duration, what: str = "a duration") -> int:
 
 
 def milliseconds(duration: int | float | str | timedelta, what: str) -> int | float:
-    """Return a duration in milliseconds; a number means milliseconds; text and a timedelta are rounded up."""
+    """Return a duration in milliseconds; a number means milliseconds."""
     if isinstance(duration, str):
         if re.fullmatch(r"\s*[-+]?[0-9]+\s*", duration):
             return int(duration)  # here a bare number means milliseconds
         try:
-            return -(-_parse(duration, what) // 1_000_000)
+            return in_milliseconds(_parse(duration, what))
         except ValueError:
             raise ValueError(_not_milliseconds(duration, what)) from None
     if isinstance(duration, timedelta):
-        return -(-nanoseconds(duration, what) // 1_000_000)
+        return in_milliseconds(nanoseconds(duration, what))
     number = finite_number(duration)
     if number is not None:
         return number
     raise TypeError(_not_milliseconds(duration, what))
+
+
+def in_milliseconds(time: int) -> int | float:
+    """Return nanoseconds as milliseconds, whole ones as an int."""
+    whole, rest = divmod(time, 1_000_000)
+    return time / 1e6 if rest else whole
 
 
 def _not_milliseconds(duration: object, what: str) -> str:

@@ -217,7 +217,7 @@ class Engine:
         """Count every node's blockers and put the nodes without any in their ready queues."""
         self.alive = len(self.nodes)
         if self.scheduler.max_duration_ms >= 0:
-            self.limit = self.clock.timestamp() + self.scheduler.max_duration_ms * 1_000_000
+            self.limit = self.clock.timestamp() + round(self.scheduler.max_duration_ms * 1_000_000)
             self.timed = True
         self.streams.look_for_device()
         for node in self.operator_nodes:
