@@ -10,6 +10,7 @@ import pytest
 
 from headrace import gpu
 from headrace.gpu import sim
+from headrace.gpu.sim import timeline
 from tests.gpu.sim.in_time import InTime
 from tests.gpu.sim.launches import LONG, ONE_BLOCK
 from tests.harness import PATIENCE
@@ -73,6 +74,43 @@ def test_an_attached_thread_that_has_become_ready_goes_before_time_does(machine:
         stream.sync()
     thread.join()
     assert times[0] < 2
+
+
+def test_an_attached_thread_may_join_one_that_waits_for_the_device(
+    machine: sim.Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeline, "STANDSTILL", 0.01)
+    stream = sim.Device(0).create_stream()
+    times = []
+
+    def work() -> None:
+        sim.Device(0).set_current()
+        for _ in range(3):
+            sim.launch(stream, ONE_BLOCK, sim.Kernel("k", 1.0))
+            sim.launch(stream, ONE_BLOCK, sim.Kernel("k", 1.0))
+            stream.sync()
+            times.append(int(machine.now))
+
+    with machine.attach():
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert times == [2, 4, 6]
+
+
+def test_a_thread_that_has_waited_too_long_lets_an_attached_one_submit_what_it_waits_for(
+    machine: sim.Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeline, "STANDSTILL", 0.01)
+    device = sim.Device(0)
+    done: list[bool] = []
+    thread = threading.Thread(target=lambda: machine.wait(lambda: bool(done)))
+    with machine.attach():
+        thread.start()
+        thread.join(0.1)  # it has found that nothing is scheduled
+        assert thread.is_alive()
+        sim.launch(device.create_stream(), ONE_BLOCK, sim.Kernel("k", 1.0, effect=lambda: done.append(True)))
+        thread.join()
 
 
 def test_attaching_twice_is_refused(machine: sim.Machine) -> None:

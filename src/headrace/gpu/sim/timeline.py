@@ -10,7 +10,8 @@ A timeline is a queue of actions, each due at a nanosecond, and a rule for how t
 * **Real** time is the time of the wall clock (same file).
 
 A thread is attached by :meth:`Timeline.attach`. A program with one thread need not attach it: a blocked thread that
-is not attached lets time pass as soon as no attached thread is running.
+is not attached lets time pass as soon as no attached thread is running. One that runs may wait for the blocked one,
+in a ``join`` for example. So after :data:`STANDSTILL` time passes all the same, until the blocked one can continue.
 
 Two kinds of code run here. *Actions* change the simulated machine. They run with ``lock`` held and are short. *User
 code* (a kernel's effect, a host function, a callback) may take locks of its own and run for any time. It therefore
@@ -49,6 +50,9 @@ POLL_NS = 1_000
 # poll takes no time, because the program may hold a lock that the next user code needs.
 POLLS_TOLERATED = 1_000
 
+
+# The seconds of real time for which an attached thread that runs keeps time from the others.
+STANDSTILL = 1.0
 
 _LAST = 1 << 60  # added to an action's sequence number, which never becomes that large
 _LOCK_TIMEOUT = 1.0  # seconds; a thread that can release the lock does so sooner
@@ -148,6 +152,7 @@ class Timeline:
             deadline = None if timeout is None else self.host_now() + timeout
             self.reset_polls()
             wait = _Wait(ready, deadline, me in self._attached, outside)
+            wait.stands_at, wait.stands_since = self.now, time.monotonic()
             self._register(wait)
             try:
                 until = None if patience is None else time.monotonic() + patience
@@ -249,10 +254,13 @@ class Timeline:
 
     def _block(self, wait: _Wait, me: int, patience: float | None) -> None:
         """Block this thread until its wait may be over, or run what is due until then."""
-        if self._may_advance() and self._advance(wait, me):
+        if self._advance(wait, me):
             return
         if any(map(self._is_over, self._waits)):
             self._changed.notify_all()  # a thread can continue and may not have noticed
+        if not wait.attached:
+            left = max(wait.stands_since + STANDSTILL - time.monotonic(), 0)
+            patience = left if patience is None else min(patience, left)
         waits.wait(self._changed, patience)
 
     def _poll_failed(self, me: int) -> bool:
@@ -273,29 +281,40 @@ class Timeline:
         finally:
             self._unregister(wait)
 
-    def _may_advance(self) -> bool:
-        """Return whether virtual time may pass: no attached thread is running or about to run."""
-        if self._stepper is not None:
+    def _may_advance(self, stood_still: bool) -> bool:
+        """Return whether virtual time may pass: no attached thread is about to run, or one has run for long."""
+        if self._stepper is not None or any(wait.attached and self._is_over(wait) for wait in self._waits):
+            return False  # one that is over has not woken up yet, but will
+        return stood_still or not self._somebody_runs()
+
+    def _somebody_runs(self) -> bool:
+        """Return whether an attached thread is running."""
+        return sum(wait.attached for wait in self._waits) < len(self._attached)
+
+    def _has_stood_still(self, wait: _Wait) -> bool:
+        """Return whether time has stood still for :data:`STANDSTILL` while a thread that is not attached waited."""
+        if wait.attached:
             return False
-        blocked = 0
-        for wait in self._waits:
-            if wait.attached:
-                if self._is_over(wait):
-                    return False  # it has not woken up yet, but will
-                blocked += 1
-        return blocked == len(self._attached)
+        now = time.monotonic()
+        has = wait.stands_at == self.now and now >= wait.stands_since + STANDSTILL
+        if has or wait.stands_at != self.now:
+            wait.stands_at, wait.stands_since = self.now, now
+        return has
 
     def _advance(self, wait: _Wait, me: int) -> bool:
         """Run what is due until this wait is over or an attached thread can continue.
 
-        Returns False if nothing is left to run, and somebody waits for what comes from outside.
+        Returns False if time may not pass, or if nothing is left to run and somebody else may change that.
         """
+        stood_still = self._has_stood_still(wait)
+        if not self._may_advance(stood_still):
+            return False
         try:
-            while not self._stopped and self._may_advance() and not self._is_over(wait):
+            while not self._stopped and self._may_advance(stood_still) and not self._is_over(wait):
                 self._stepper = me
                 try:
                     if not self._step():
-                        if any(each.outside for each in self._waits):
+                        if any(each.outside for each in self._waits) or self._somebody_runs():
                             return False
                         raise RuntimeError(
                             "the simulated clock cannot advance: "
@@ -409,6 +428,9 @@ class _Wait:
     deadline: int | None
     attached: bool
     outside: bool = False
+    # Since when, in seconds of real time, the clock has shown the time that it shows.
+    stands_at: int = 0
+    stands_since: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
