@@ -10,9 +10,10 @@ import pytest
 from headrace import Application, Condition, Operator, Subgraph
 from headrace.application import Fragment
 from headrace.conditions import CountCondition
-from headrace.core import Resource
+from headrace.core import ParameterError, Resource
 from headrace.operators import FeedOp, ResultsOp
 from headrace.schedulers import Scheduler
+from tests.harness import App
 from tests.harness.own_names import WHEN, Names, check_kept, documented, of_inner_class, undocumented
 
 BASES = (Operator, Application, Fragment, Subgraph, Condition, Resource, Scheduler)
@@ -208,3 +209,20 @@ def test_a_block_of_running_asks_for_the_types_of_operators_and_not_for_their_at
         app.feed("feed").put(7)
         assert next(iter(app.results("results"))) == 7
     assert len(app.sink.results) == app.outcome.operators["sink"].computes
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("name", ["args", "conditions", "metadata", "resources", "spec"])
+def test_an_attribute_that_a_run_needs_is_not_replaced_silently(name: str, when: str) -> None:
+    class Own(Operator):
+        def __init__(self, fragment: Any, *args: Any, **settings: Any) -> None:
+            if when == "before":
+                setattr(self, name, "mine")
+            super().__init__(fragment, *args, **settings)
+            if when == "after":
+                setattr(self, name, "mine")
+
+    app = App(lambda app: app.add_operator(Own(app, CountCondition(app, 1), name="own")))
+    expected = f"Own sets its {name} to 'mine', but every operator has an attribute of that name"
+    with pytest.raises(ParameterError, match=expected):
+        app.run()

@@ -4,8 +4,7 @@ Their constructors are plain functions with plain signatures, so that editors an
 Each is wrapped once, when its class is defined (:func:`constructor`). The wrapper does what a signature cannot:
 
 - It checks that the first argument is a fragment. ``CountCondition(5)`` would otherwise be a condition of the
-fragment
-  5 that counts to 1.
+  fragment 5 that counts to 1.
 - It turns named values (an :class:`Arg`, or what ``from_config`` returns) among the arguments into keywords.
   Explicit arguments win over them.
 - It rejects an unknown keyword, and names the known ones.

@@ -388,11 +388,12 @@ def check_member(fragment: Composition, operator: Any, *, or_subgraph: bool = Fa
         raise GraphError(f"{operator!r} is not an operator{hint}")
     if getattr(operator._headrace, "spec", None) is None:
         raise GraphError(f"{type(operator).__name__}.__init__ must call super().__init__(fragment, ...)")
+    operator._headrace.check_attributes()
     if operator.fragment is not fragment:
+        where = getattr(operator.fragment, "name", None)
         raise GraphError(
-            f"operator {operator.name!r} belongs to {operator.fragment.name!r} and cannot be added to "
-            f"{fragment.name!r}, which is another fragment; create it in this compose(), with self as the first "
-            "argument"
+            f"operator {operator.name!r} belongs to {where!r} and cannot be added to {fragment.name!r}, which "
+            "is another fragment; create it in this compose(), with self as the first argument"
         )
 
 

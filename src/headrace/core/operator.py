@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 
+from headrace.brief import brief
 from headrace.core.condition import AsynchronousCondition, BareCondition, Condition
 from headrace.core.construction import Arg, Inner, named_values, needs_fragment, snake_case
 from headrace.core.error_policy import ErrorPolicy, check_on_stuck
@@ -39,6 +40,15 @@ if TYPE_CHECKING:
 
 
 MOST_REPLICAS = 256
+
+# The attributes in which an operator has what a run needs, beside its fragment and its name.
+_NEEDED = {
+    "args": list,
+    "conditions": dict,
+    "metadata": MetadataDictionary,
+    "resources": dict,
+    "spec": OperatorSpec,
+}
 """More than this is a mistake."""
 
 _PLACES = ("threads", "processes")
@@ -196,6 +206,7 @@ class InnerOperator(InnerConnectable):
 
         if not isinstance(name, str):
             raise TypeError(f"the name of a {type(self.operator).__name__} must be a str, not {name!r}")
+        self.check_attributes()
         self.begin()
         self.place = fragment
         operator = self.operator
@@ -230,6 +241,16 @@ class InnerOperator(InnerConnectable):
         operator.add_arg(*args, **parts)
         if fragment._headrace.made is not None:
             fragment._headrace.made.append(operator)
+
+    def check_attributes(self) -> None:
+        """Raise if the program has put something of its own where a run needs something else."""
+        for name, kind in _NEEDED.items():
+            value = vars(self.operator).get(name)
+            if value is not None and not isinstance(value, kind):
+                raise ParameterError(
+                    f"{type(self.operator).__name__} sets its {name} to {brief(value)}, but every operator has an "
+                    "attribute of that name, which the run needs; give yours another name"
+                )
 
     def take_policies(self, given: dict[str, Any]) -> None:
         """Remove and take on the keywords that every operator has: `on_error`, `deadline` and `on_stuck`."""

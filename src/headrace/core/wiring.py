@@ -70,6 +70,9 @@ class InnerConnectable:
         """Whether it certainly never emits."""
         return False
 
+    def check_attributes(self) -> None:
+        """Raise if the program has put something of its own where a run needs something else."""
+
 
 class Connectable(_Linked):
     """The base of what a flow connects: operators and subgraphs."""

@@ -232,6 +232,14 @@ def test_what_a_gpu_does_silently_is_no_error_here(machine: sim.Machine) -> None
     assert (xp.asarray([1]) // xp.asarray([0])).get().tolist() == [0]
 
 
+@pytest.mark.parametrize("indices", [[0.5], [True]])
+def test_indices_that_are_no_integers_are_refused(machine: sim.Machine, indices: list[Any]) -> None:
+    for take in (xp.take, xp.take_along_axis):
+        for given in (xp.asarray(indices), np.asarray(indices)):
+            with pytest.raises(TypeError, match="needs indices that are integers, not (float64|bool)"):
+                take(xp.arange(3), given, axis=0)
+
+
 @pytest.mark.parametrize(
     ("work", "error", "match"),
     [

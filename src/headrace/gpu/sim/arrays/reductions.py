@@ -93,12 +93,20 @@ def take(x: Any, indices: Any, /, axis: int | None = None) -> Any:
     """Return elements at indices along an axis; an index out of bounds counts modulo the extent."""
     if axis is None and x.ndim != 1:
         raise ValueError(f"take needs an axis for an array of {x.ndim} dimensions")
+    _check_indices("take", indices)
     return compute(kernels.take, x, indices, axis=axis)
 
 
 def take_along_axis(x: Any, indices: Any, /, axis: int = -1) -> Any:
     """Return elements at the indices for each place; an index out of bounds counts modulo the extent."""
+    _check_indices("take_along_axis", indices)
     return compute(kernels.take_along_axis, x, indices, axis=axis)
+
+
+def _check_indices(function: str, indices: Any) -> None:
+    dtype = indices.dtype if hasattr(indices, "dtype") else np.asarray(indices).dtype
+    if np.dtype(dtype).kind not in "iu":
+        raise TypeError(f"{function} needs indices that are integers, not {dtype}")
 
 
 # Sorting.
