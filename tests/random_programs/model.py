@@ -186,8 +186,17 @@ class _Model:
             yield "got a queue that drops on one thread"
 
     def _is_starved(self) -> bool:
-        """Return whether the run was starved; `_could_go_on` checks that nothing could go on then."""
-        return self.ended_by == "starved" and bool(self.outcome.undelivered)
+        """Return whether the run was starved; `_could_go_on` checks that nothing could go on then.
+
+        Without a message left, a loop was disconnected that none ever entered.
+        """
+        never_entered = any(
+            stage.name in self.changed
+            and not self.computes(stage)
+            and any(port.name == "back" for port in stage.ports)
+            for stage in self.program.stages
+        )
+        return self.ended_by == "starved" and (bool(self.outcome.undelivered) or never_entered)
 
     # What an operator does.
 
