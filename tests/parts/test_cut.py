@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from headrace import Application, Condition, ConditionType, CountCondition, Fragment, IOSpec, watch
+from headrace.conditions import DownstreamMessageAffordableCondition
 from headrace.core import SchedulingStatusType
 from headrace.core.errors import CrossingError, GraphError, LinkError, PeerAborted, PeerLost, QueueFullError
 from headrace.gpu import sim
@@ -1268,9 +1269,18 @@ def test_each_part_records_its_own_operators(links: Any, tmp_path: Path) -> None
 # Room.
 
 
-@pytest.mark.parametrize(("values", "size", "is_awaited"), [([1, 2], 1, True), ([1], 2, False)])
+def waiting_camera(part: Any) -> None:
+    """Send two messages, by an operator that waits for two places."""
+    room = DownstreamMessageAffordableCondition(part, min_size=2)
+    part.add_operator(source(part, [1, 2], room, name="camera"))
+
+
+@pytest.mark.parametrize(
+    ("edge", "size", "is_awaited"),
+    [(camera([1, 2]), 1, True), (camera([1]), 2, False), (waiting_camera, 2, True)],
+)
 def test_senders_are_expected_to_wait_if_too_few_places_are_free(
-    values: list[int], size: int, is_awaited: bool
+    edge: Any, size: int, is_awaited: bool
 ) -> None:
     found: list[bool] = []
 
@@ -1281,5 +1291,5 @@ def test_senders_are_expected_to_wait_if_too_few_places_are_free(
 
         part.add_operator(Step(part, inputs=["in"], body=look, name="detector"))
 
-    run_plant(lambda: plant(camera(values), server, size=size, scheduler=event_based))
+    run_plant(lambda: plant(edge, server, size=size, scheduler=event_based))
     assert found[0] is is_awaited

@@ -164,6 +164,7 @@ HOSTILE = [
     ({"$bytes": [0, -1]}, b""),
     ([{"$bytes": [0, 4]}, {"$bytes": [0, 4]}], b"abcd"),  # the same block twice
     ([{"$bytes": [2, 2]}, {"$bytes": [0, 2]}], b"abcd"),  # blocks in another order
+    ([{"$bytes": [0, 3]}, {"$bytes": [3, -1]}, {"$bytes": [2, 2]}], b"abcd"),  # and one that goes back
     ({"$bytes": [0, 2]}, b"abcd"),  # and bytes that nothing names
     ({"$array": [0, "<f8", [1 << 62], "C"]}, b""),
     ({"$array": [0, "<f8", [1 << 62, 1 << 62], "C"]}, b""),
