@@ -68,13 +68,14 @@ def composed(compose: Compose) -> list[Any]:
 def fed(
     behind: Callable[[App, FeedOp, list[Any]], Any] | None = None,
     conditions: Callable[[App], Iterable[Any]] = lambda app: (),
+    kind: type[FeedOp] = FeedOp,
     **options: Any,
 ) -> list[Any]:
     """Return what comes out of a feed with conditions and options, and what is behind it: a sink, mostly."""
     kept: list[Any] = []
 
     def compose(app: App) -> None:
-        feed = FeedOp(app, *conditions(app), name="feed", size=8, **options)
+        feed = kind(app, *conditions(app), name="feed", size=8, **options)
         if behind is None:
             app.add_flow(feed, sink(app, kept))
         else:
@@ -84,7 +85,7 @@ def fed(
     with app.running(), suppress(FeedClosedError):
         feed = app.feed("feed")
         for value in VALUES:
-            feed.put(value)
+            feed.put(value, metadata={"value": value})
     return kept
 
 
@@ -129,6 +130,16 @@ def at_times(app: App, feed: FeedOp, kept: list[Any]) -> None:
     def keep(self: Step, i: Any, o: Any, context: Any) -> None:
         kept.append((i.receive("in"), context.timestamp // 1_000_000))
 
+    app.add_flow(feed, Step(app, inputs=["in"], body=keep, name="last"))
+
+
+def described(app: App, feed: FeedOp, kept: list[Any]) -> None:
+    """Keep what a feed gives, with its metadata; it has no input whose metadata could be kept apart."""
+
+    def keep(self: Step, i: Any, o: Any) -> None:
+        kept.append((i.receive("in"), dict(self.metadata)))
+
+    feed.metadata_policy = MetadataPolicy.BY_PORT
     app.add_flow(feed, Step(app, inputs=["in"], body=keep, name="last"))
 
 
@@ -222,6 +233,36 @@ def followed_results(conditions: Callable[[App], Iterable[Any]] = lambda app: ()
     return [*taken_from(follow, conditions), *times]
 
 
+def fails_once(program: Callable[..., list[Any]], kind: Any, on_error: Any) -> list[Any]:
+    """Return what a program gives whose feed or results fail in the second compute, and how often these started."""
+    starts: list[Any] = []
+
+    class Failing(kind):  # type: ignore[misc]
+        computes = 0
+
+        def start(self) -> None:
+            starts.append(self)
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            self.computes += 1
+            if self.computes == 2:
+                raise ValueError("once")
+            super().compute(op_input, op_output, context)
+
+    return [*program(kind=Failing, on_error=on_error), len(starts)]
+
+
+def results_with_letters() -> list[Any]:
+    """Send what results failed with to a sink."""
+    letters: list[Any] = []
+
+    def before(app: App, results: ResultsOp) -> None:
+        app.add_flow(source(app, VALUES), results)
+        app.add_flow(results, sink(app, letters))
+
+    return [*fails_once(partial(taken_from, before), ResultsOp, dead_letter("failed")), letters]
+
+
 def joined_results(rule: Any) -> Callable[[App, ResultsOp], Any]:
     """Join the input of results."""
 
@@ -244,10 +285,39 @@ def optional_results(app: App, results: ResultsOp) -> None:
     app.add_flow(source(app, VALUES), results)
 
 
-def chosen_results(app: App, results: ResultsOp) -> None:
-    """Let results choose where they send."""
-    app.add_flow(source(app, VALUES), results)
-    app.set_dynamic_flows(results, lambda op: None)
+def chosen_after_results() -> list[Any]:
+    """Let results choose which of two operators runs after each of their computes."""
+    ran: list[Any] = []
+
+    def choose(app: App, results: ResultsOp) -> None:
+        left, right = (
+            Step(app, body=lambda self, i, o: ran.append(self.name), name=name) for name in ("left", "right")
+        )
+        app.add_flow(source(app, VALUES), results)
+        results.then(left)
+        results.then(right)
+        app.set_dynamic_flows(results, lambda op: op.add_dynamic_flow(left))
+
+    return [*taken_from(choose), *ran]
+
+
+def described_results() -> list[Any]:
+    """Return what results give, and its metadata by port."""
+
+    def describe(self: Step, i: Any, o: Any) -> None:
+        self.metadata["value"] = self.ticks
+        o.emit(self.ticks, "out")
+
+    def compose(app: App) -> None:
+        results = ResultsOp(app, name="results")
+        results.metadata_policy = MetadataPolicy.BY_PORT
+        first = Step(app, CountCondition(app, len(VALUES)), outputs=["out"], body=describe, name="first")
+        app.add_flow(first, results)
+
+    app = App(compose)
+    with app.running():
+        results = app.results("results")
+        return [(value, results.metadata) for value in results]
 
 
 # Functions.
@@ -780,6 +850,11 @@ def called(
     return asyncio.run(call())
 
 
+def ticking_middle(app: App) -> Step:
+    """Return an operator that passes on one message in a millisecond."""
+    return through(app, PeriodicCondition(app, "1ms"), name="middle")
+
+
 def called_on_a_slice() -> list[Any]:
     """Return on how many SMs a call was computed."""
 
@@ -1008,11 +1083,6 @@ def replicated_by_plan(**options: Any) -> list[Any]:
     return []
 
 
-def by_port(end: Any) -> None:
-    """Keep the metadata of each input apart."""
-    end.metadata_policy = MetadataPolicy.BY_PORT
-
-
 def behind(change: Callable[[Any], Any]) -> Callable[[App, FeedOp, list[Any]], Any]:
     """Return what changes a feed and connects it with a sink."""
 
@@ -1023,23 +1093,24 @@ def behind(change: Callable[[Any], Any]) -> Callable[[App, FeedOp, list[Any]], A
     return connect
 
 
-def before(change: Callable[[Any], Any]) -> Callable[[App, ResultsOp], Any]:
-    """Return what changes results and connects them with a source."""
-
-    def connect(app: App, results: ResultsOp) -> None:
-        change(results)
-        app.add_flow(source(app, VALUES), results)
-
-    return connect
+def with_end(operator: Any) -> None:
+    """Give an operator an end."""
+    operator.end = lambda i, o, c: o.emit("end", "out")
 
 
-def with_end(emits: bool) -> Callable[[Any], Any]:
-    """Return what gives an operator an end."""
+def ended_results() -> list[Any]:
+    """Return what results give, and what they had taken when they ended."""
+    taken: list[Any] = []
 
-    def change(operator: Any) -> None:
-        operator.end = lambda i, o, c: o.emit("end", "out") if emits else None
+    class Ending(ResultsOp):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            super().compute(op_input, op_output, context)
+            taken.append("compute")
 
-    return change
+        def end(self, op_input: Any, op_output: Any, context: Any) -> None:
+            taken.append("end")
+
+    return [*taken_from(kind=Ending), *taken]
 
 
 def timeout(app: Any) -> list[Any]:
@@ -1088,13 +1159,12 @@ BATCHES = [(1, 2, 3), (4,)]
 WORKS: dict[tuple[str, str], tuple[Program, list[Any]]] = {
     ("feed", "count"): (partial(fed, None, counting), [1, 2]),
     ("feed", "period"): (partial(fed, at_times, ticking), [(1, 0), (2, 1), (3, 2), (4, 3)]),
-    ("feed", "retry"): (partial(fed, on_error=retry(2)), VALUES),
-    ("feed", "skip"): (partial(fed, on_error="skip"), VALUES),
-    ("feed", "restart"): (partial(fed, on_error=restart(2)), VALUES),
-    ("feed", "end"): (partial(fed, behind(with_end(True))), [*VALUES, "end"]),
+    ("feed", "skip"): (partial(fails_once, fed, FeedOp, "skip"), [*VALUES, 1]),
+    ("feed", "restart"): (partial(fails_once, fed, FeedOp, restart(2)), [*VALUES, 2]),
+    ("feed", "end"): (partial(fed, behind(with_end)), [*VALUES, "end"]),
     ("feed", "order"): (partial(fed, ordered), ["after", 1, "after", 2, "after", 3, "after", 4]),
     ("feed", "chosen flows"): (partial(fed, chosen), VALUES),
-    ("feed", "metadata by port"): (partial(fed, behind(by_port)), VALUES),
+    ("feed", "metadata by port"): (partial(fed, described), [(value, {"value": value}) for value in VALUES]),
     ("feed", "subgraph"): (feed_in_subgraph, VALUES),
     ("feed", "max_messages"): (partial(fed_until, max_messages=2), [1, 2]),
     ("feed", "duration"): (partial(fed_until, duration="100ms"), [1, 2]),
@@ -1109,14 +1179,17 @@ WORKS: dict[tuple[str, str], tuple[Program, list[Any]]] = {
     ("results", "window"): (partial(taken_from, joined_results(window(2))), [[1, 2], [3, 4]]),
     ("results", "count"): (partial(taken_from, None, counting), [1, 2]),
     ("results", "period"): (partial(followed_results, ticking), [*VALUES, 0, 1, 2, 3]),
-    ("results", "retry"): (partial(taken_from, on_error=retry(2)), VALUES),
-    ("results", "skip"): (partial(taken_from, on_error="skip"), VALUES),
-    ("results", "restart"): (partial(taken_from, on_error=restart(2)), VALUES),
-    ("results", "dead letter"): (partial(taken_from, on_error=dead_letter("failed")), VALUES),
-    ("results", "end"): (partial(taken_from, before(with_end(False))), VALUES),
+    ("results", "retry"): (partial(fails_once, taken_from, ResultsOp, retry(2)), [*VALUES, 1]),
+    ("results", "skip"): (partial(fails_once, taken_from, ResultsOp, "skip"), [1, 3, 4, 1]),
+    ("results", "restart"): (partial(fails_once, taken_from, ResultsOp, restart(2)), [1, 3, 4, 2]),
+    ("results", "dead letter"): (results_with_letters, [1, 3, 4, 1, [2]]),
+    ("results", "end"): (ended_results, [*VALUES, *["compute"] * 4, "end"]),
     ("results", "order"): (followed_results, [*VALUES, 0, 0, 0, 0]),
-    ("results", "chosen flows"): (partial(taken_from, chosen_results), VALUES),
-    ("results", "metadata by port"): (partial(taken_from, before(by_port)), VALUES),
+    ("results", "chosen flows"): (chosen_after_results, [*VALUES, *["left"] * 4]),
+    ("results", "metadata by port"): (
+        described_results,
+        [(value, {"in": {"value": value}}) for value in VALUES],
+    ),
     ("results", "subgraph"): (results_in_subgraph, VALUES),
     ("results", "max_messages"): (partial(taken_until, max_messages=2), [1, 2]),
     ("results", "duration"): (partial(taken_until, duration="2500us"), [1, 2, 3]),
@@ -1178,7 +1251,10 @@ WORKS: dict[tuple[str, str], tuple[Program, list[Any]]] = {
         partial(called, max_messages=2),
         [1, 2, *["FeedClosedError"] * 2],
     ),
-    ("request and reply", "duration"): (partial(called, duration="3600s"), VALUES),
+    ("request and reply", "duration"): (
+        partial(called, VALUES, ticking_middle, duration="2500us"),
+        [1, 2, 3, "FeedClosedError"],
+    ),
     ("request and reply", "slice"): (called_on_a_slice, [40, 40]),
     ("captured segment", "replicas in processes"): (
         partial(on_h200, partial(in_segment, behind_replicas)),
@@ -1225,6 +1301,7 @@ REFUSED: dict[tuple[str, str], Program] = {
     ("feed", "join by time"): partial(fed, behind(lambda feed: feed.join(aligned("1ms")))),
     ("feed", "window"): partial(fed, behind(lambda feed: feed.join(**{"in": window(2)}))),
     ("feed", "replicas"): partial(fed, workers=2),
+    ("feed", "retry"): partial(fed, on_error=retry(2)),
     ("feed", "dead letter"): partial(fed, on_error=dead_letter("failed")),
     ("results", "LATEST"): partial(taken_from, queued(policy=POLICIES.LATEST)),
     ("results", "optional input"): partial(taken_from, optional_results),

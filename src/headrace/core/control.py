@@ -107,6 +107,10 @@ class ControlledEngine(Protocol):
     def gate(self) -> Any:
         """What opens and closes the run: `requests`, `wake` and `wait`."""
 
+    @property
+    def stopping(self) -> bool:
+        """Whether the run is ending."""
+
     def request_stop(self, ended_by: str = "stopped") -> None:
         """End the run; may be called from any thread."""
 
@@ -181,6 +185,11 @@ class RunControl:
         if self.requests:
             engine.gate.wake()
         self._has_begun.set()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the run was stopped, or is ending by itself."""
+        return self.stop_wanted or (self.engine is not None and self.engine.stopping)
 
     @property
     def has_begun(self) -> bool:

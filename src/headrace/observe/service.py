@@ -180,8 +180,7 @@ class _ServedRuns(ShowsFigures):
         control = self._fragment._headrace.run_control
         if not control.doing:
             return "ended" if self._fragment._headrace.run_id else "not started"
-        engine: Any = control.engine
-        if control.stop_wanted or control.drain_wanted or (engine is not None and engine.stopping):
+        if control.is_stopping or control.drain_wanted:
             return "stopping"
         if not (control.has_begun and control.has_started):
             return "starting"

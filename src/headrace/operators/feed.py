@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from headrace.core.composition import Composition
 from headrace.core.condition import Condition
 from headrace.core.contexts import ExecutionContext, OutputContext
-from headrace.core.errors import FeedClosedError, FeedFullError, UnansweredError
+from headrace.core.errors import FeedClosedError, FeedFullError, GraphError, UnansweredError
 from headrace.core.metadata import NO_CALLS, Call, Calls
 from headrace.core.ports import SchedulingStatusType
 from headrace.core.values import Duration, nanoseconds
@@ -42,6 +42,16 @@ class FeedOp(ChannelOperator):
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output."""
         spec.output("out")
+
+    def initialize(self) -> None:
+        """Check that no compute is tried again with its frame, which the feed does not have any more."""
+        policy = self._headrace.error_policy
+        if policy.retries and policy.same_message:
+            raise GraphError(
+                f"operator {self.name!r}: retry computes again with the messages of the failed compute, and a feed "
+                "does not keep its frames; retry in the operator behind it, or set same_message=False to go on "
+                "with the next frame"
+            )
 
     def compute(self, op_input: Any, op_output: OutputContext, context: ExecutionContext) -> None:
         """Emit the next frame, ordered after the work that the program had launched when it put the frame."""
@@ -190,7 +200,7 @@ class Feed(ChannelEnd["_Frame"]):
             failure = self._control.failure or self._control.error
             if failure is not None:
                 raise failure from None
-            if self._control.stop_wanted or self._control.has_ended:
+            if self._control.is_stopping or self._control.has_ended:
                 raise self._has_ended_before() from None
             raise
         finally:
