@@ -11,6 +11,7 @@ from benchmarks import step
 from headrace._runtime import is_compiled
 
 
+@pytest.mark.turns  # each has a loop of its own
 @pytest.mark.parametrize("scheduler", step.PROGRAMS)
 def test_a_step_takes_no_more_bytecodes_than_it_did(scheduler: str) -> None:
     if is_compiled():

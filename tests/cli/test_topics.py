@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from headrace.cli import main
-from headrace.topics import Publication, TopicFolder
+from headrace.topics import Message, Publication, TopicFolder
+from headrace.topics.figures import TopicFigures
 from tests.harness import PATIENCE, wait_until
 
 
@@ -70,6 +71,20 @@ def test_a_topic_is_shown_with_its_rate_its_size_its_delay_and_a_message(
     assert re.search(r"delay    \S+ ms median, \S+ ms at most\n", out)
     assert "  image: uint8 (48, 64, 3), a picture of 64 x 48, RGB\n  count: 3\n" in out
     assert "  metadata: {'camera': 'left'}\n" in out
+
+
+def test_figures_count_what_the_publisher_sent() -> None:
+    figures = TopicFigures()
+    for number, published, delay in ((3, 0, 7), (5, 500, 9), (6, 1000, 1), (9, 2000, 2)):
+        message = Message(b"abc"[: number // 3], None, None, number, published * 1_000_000)
+        figures.add(message, (published + delay) * 1_000_000)
+    assert figures.lines() == [
+        "rate     3 messages a second",  # those that did not arrive are among them
+        "size     1 B to 3 B",
+        "delay    2 ms median, 9 ms at most",
+        "message 9:",
+        "  b'abc'",
+    ]
 
 
 def test_a_viewer_attaches_to_a_running_program_by_a_topic(

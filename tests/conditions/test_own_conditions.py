@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace import CountCondition
+from headrace import CountCondition, IOSpec
 from headrace.conditions import (
     OrConditionCombiner,
 )
@@ -204,6 +204,26 @@ class FailsIn(Condition):
 
     def on_resume(self, timestamp: int) -> None:
         self._fail_in("on_resume")
+
+
+@pytest.mark.usefixtures("no_device_yet")
+def test_a_users_condition_can_look_through_the_queues_of_an_input() -> None:
+    seen: list[Any] = []
+
+    class Looks(Condition):
+        def check(self, timestamp: int) -> Any:
+            receiver = self.receiver("in")
+            seen.append((receiver.size, receiver.capacity, *map(receiver.peek, range(3))))
+            return (READY if receiver.size == 2 else WAIT), None
+
+    def compose(app: App) -> None:
+        ports = [("in", {"size": IOSpec.ANY_SIZE})]
+        last = Step(app, Looks(app), inputs=ports, body=lambda op, i, o: i.receive("in"), name="last")
+        for value in "xy":
+            app.add_flow(source(app, [value], name=value), last)
+
+    run(compose)
+    assert (2, 2, "x", "y", None) in seen
 
 
 @pytest.mark.parametrize("method", ["initialize", "on_execute", "on_resume"])

@@ -252,10 +252,15 @@ def test_what_an_end_emits_is_routed_too() -> None:
         ends = Ends(app, CountCondition(app, 1), outputs=["out"], name="ends")
         lost = sink(app, [], name="lost")
         app.add_flow(ends, (sink(app, taken), lost))
-        app.set_dynamic_flows(ends, lambda s: s.add_dynamic_flow(app.graph.find("sink")))
+        ends.then(Step(app, name="after"))
+        app.set_dynamic_flows(
+            ends, lambda s: [s.add_dynamic_flow(app.graph.find(n)) for n in ("sink", "after")]
+        )
 
-    assert run(compose).graph.find("lost").ticks == 0
+    app = run(compose)
     assert taken == ["last", "very last"]
+    assert app.graph.find("lost").ticks == 0
+    assert app.graph.find("after").ticks == 1  # after the compute; an end is none
 
 
 def test_an_error_of_the_choice_ends_the_run_and_leaves_nothing_behind() -> None:

@@ -234,6 +234,22 @@ def run_linked(body: Any, scheduler: MakeScheduler, setters: Any = None, runs: i
     return app.linked  # type: ignore[no-any-return]
 
 
+def test_values_that_setters_set_before_a_run_are_recalled_one_by_one() -> None:
+    def compose(app: Any) -> None:
+        app.linked = Linked(app, CountCondition(app, 1), name="linked")
+        app.linked.setters = {"left": lambda value: app.linked.set_live("right", 10 * value)}
+        app.add_operator(app.linked)
+
+    app: Any = App(compose)
+    app.compose_graph()
+    app.linked.set_live("left", 2)
+    assert (app.linked.left, app.linked.right) == (2, 20)
+    app.linked.set_live("right", 5)  # not what the setter of the other has set
+    for _ in range(2):
+        app.run()
+        assert app.linked.seen == [(2, 5)]
+
+
 def test_setters_that_set_each_other_do_not_keep_a_compute_from_beginning() -> None:
     linked = run_linked(
         lambda op, i, o: op.set_live("left", 1) if op.ticks == 1 else None,

@@ -134,6 +134,21 @@ def test_a_value_that_the_program_gave_stays(file: Path, given: float) -> None:
     assert [seen[1] for seen in app.seen] == [given] * 3
 
 
+def test_a_setting_of_the_command_line_stays(file: Path) -> None:
+    came: list[Reloaded] = []
+
+    def reload(app: Application) -> None:
+        file.write_text(AFTER)
+        came.append(app.reload_config())
+
+    app = Program(file, reload)
+    app.argv.extend(["--set", "camera.gain=4.0"])
+    app.config(file, argv=True)
+    app.run()
+    assert came == [Reloaded({"scale.factor": 3}, ("camera.fps", "other"))]
+    assert app.seen[-1] == (25, 4.0, 3)
+
+
 def test_sighup_reloads_and_the_log_says_what_came_of_it(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -268,6 +268,23 @@ def test_the_line_of_a_run_with_a_known_end_begins_with_a_bar_and_tells_the_time
     assert progress_line._Screen.bar(None) == ""
 
 
+def test_a_narrow_terminal_has_room_for_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setenv("COLUMNS", "50")
+    monkeypatch.setenv("HEADRACE_PROGRESS", "1")
+    monkeypatch.setattr(progress_line, "PERIOD", 0.001)
+    monkeypatch.setattr(sys, "stderr", terminal)
+
+    def wait(self: Step, op_input: Any, op_output: Any) -> None:
+        wait_until(lambda: "%" in terminal.getvalue(), "the bar is shown")
+
+    App(lambda app: app.add_operator(Step(app, body=wait, name="camera_with_a_long_name"))).run(
+        max_messages=2
+    )
+    lines = re.sub(r"\x1b\[[\d;]*[mK]", "", terminal.getvalue()).split("\r")
+    assert {len(line) for line in lines if "%" in line} == {49}
+
+
 def test_without_rich_there_is_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich.console", None)
     assert progress_line._Screen.bar(0.5) == ""

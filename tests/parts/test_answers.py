@@ -98,7 +98,7 @@ def loop_that_passes_each_part_twice(taken: dict[str, list[Any]]) -> Any:
     return {"a": a, "b": b}, flows
 
 
-def batches(taken: dict[str, list[Any]]) -> Any:
+def batches(taken: dict[str, list[Any]], numbers: list[int] = NUMBERS) -> Any:
     """Return parts of which the last takes four messages at once, and the first may send one at a time."""
 
     def last(part: Any) -> None:
@@ -111,15 +111,21 @@ def batches(taken: dict[str, list[Any]]) -> Any:
         part.add_operator(Step(part, body=take, setup=setup, name="batch"))
 
     return {
-        "a": lambda part: part.add_operator(source(part, NUMBERS, name="numbers")),
+        "a": lambda part: part.add_operator(source(part, numbers, name="numbers")),
         "b": lambda part: part.add_operator(through(part, name="double")),
         "c": last,
     }, ["a.numbers.out -> b.double.in", "b.double.out -> c.batch.in"]
 
 
+def batches_with_a_rest(taken: dict[str, list[Any]]) -> Any:
+    return batches(taken, NUMBERS[:6])
+
+
 @pytest.mark.parametrize("links", [MemoryLinks, UnixLinks])
 @pytest.mark.parametrize("on_loss", ["restart", "go_on"])
-@pytest.mark.parametrize("shape", [two, three, loop_that_passes_each_part_twice, batches])
+@pytest.mark.parametrize(
+    "shape", [two, three, loop_that_passes_each_part_twice, batches, batches_with_a_rest]
+)
 def test_parts_that_may_be_lost_take_what_one_process_takes(shape: Any, on_loss: str, links: Any) -> None:
     alone: dict[str, list[Any]] = {}
     outcome = Plant(*shape(alone), on_loss).run()

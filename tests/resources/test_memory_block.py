@@ -37,12 +37,23 @@ def done_at(machine: sim.Machine, use: StreamUse) -> float:
     return machine.now
 
 
-def test_default_streams_of_two_devices_are_two_streams() -> None:
+class DefaultStream:
+    """The default stream of the second device, by an object that says whose it is."""
+
+    device_id = 1
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, 0
+
+
+@pytest.mark.parametrize("named", [(0, 1), (DefaultStream(), 0)], ids=["by its device", "by itself"])
+def test_default_streams_of_two_devices_are_two_streams(named: tuple[Any, int]) -> None:
     """They have one handle, and each works on the block."""
     with sim.Machine("l4", devices=2) as machine:
         sim.Device(0).set_current()
         made = block()
-        first, second = (StreamUse.of(0, device_id) for device_id in (0, 1))
+        first, second = StreamUse.of(0, 0), StreamUse.of(*named)
+        assert [use.managed.device_id for use in (first, second)] == [0, 1]
         busy(first)
         made.record([first])
         made.order(second.managed)

@@ -460,15 +460,27 @@ def test_nobody_is_warned_of_memory_that_is_not_changed_while_others_read_it(
     assert resend(kind, scheduler) == []
 
 
-class Ring(Buffers):
-    """As many buffers as may be under way, and more."""
+def test_one_compute_may_send_a_frame_at_several_outputs(
+    scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_CHECK", "streams")
 
-    def start(self) -> None:
-        super().start()
-        self.ring = [new_array(gpu.StreamHandle(gpu.LEGACY_DEFAULT_STREAM)) for _ in range(20)]
+    class Twice(Fresh):
+        def setup(self, spec: Any) -> None:
+            super().setup(spec)
+            spec.output("more")
 
-    def next(self) -> Any:
-        return self.ring[self.number % 20].fill(self.number, MS)
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            frame = self.next()
+            op_output.emit(frame, "out")
+            op_output.emit(frame, "more")
+
+    def compose(app: Any) -> None:
+        source = Twice(app, CountCondition(app, 3), name="camera")
+        for port in ("out", "more"):
+            app.add_flow(source, Holding(app, name=f"holding {port}"), {(port, "in")})
+
+    run(compose, scheduler)
 
 
 @pytest.mark.parametrize("is_shared", [False, True])

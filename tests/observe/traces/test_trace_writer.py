@@ -29,6 +29,7 @@ from tests.harness import (
     Doubler,
     Producer,
     Step,
+    launch,
     run,
     sink,
     source,
@@ -91,6 +92,26 @@ def test_arrows_follow_a_frame_from_compute_to_compute_and_to_the_device(
     ]
     for begin, end in trace.arrows:
         assert begin["args"]["frame"] == end["args"]["frame"]
+
+
+def test_a_compute_that_waits_twice_has_an_arrow_to_its_first_work(
+    machine: sim.Machine, tmp_path: Path
+) -> None:
+    def read(self: Step, op_input: Any, op_output: Any) -> None:
+        for port in ("left", "right"):
+            op_input.receive(port)
+            launch(op_input.receive_cuda_stream(port), 1e-3, lambda: None)
+
+    def compose(app: Any) -> None:
+        both = Step(app, inputs=["left", "right"], body=read, name="both")
+        for side in ("left", "right"):
+            app.add_flow(Producer(app, CountCondition(app, 1), name=side), both, {("out", side)})
+
+    trace = traced(compose, tmp_path / "out.json")
+    first, second = trace.of("X", cat="gpu", name="both")
+    assert first["ts"] + first["dur"] <= second["ts"]
+    ((_, end),) = (arrow for arrow in trace.arrows if arrow[0]["name"] == arrow[1]["name"] == "both")
+    assert end is first
 
 
 def test_a_path_is_divided_by_what_its_messages_waited_for(machine: sim.Machine, tmp_path: Path) -> None:
