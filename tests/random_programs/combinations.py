@@ -54,14 +54,14 @@ HEAD = """# Combinations
 `python -m tests.random_programs.combinations` writes this page, and a test fails if it is out of date. A program
 combines two features if one operator has both, or if the run has one of them and an operator or the run the other.
 A number says how many of the first {seeds} random programs combine the two; `tests/random_programs/model.py` says
-what they do, and the suite runs them. Replicas in processes and captured segments are of other operators than the
-one with the feature. Parts run side by side in one process, and the model says what their flows carry. In a replay,
-the sources are played. The other pairs were tried one by one:
+what they do; the suite runs the first of them, and `make test-thorough` more. Replicas in processes and captured
+segments are of other operators than the one with the feature. Parts run side by side in one process, and the model
+says what their flows carry. In a replay, the sources are played. The other pairs were tried one by one:
 
 - `+`: made to have both, they do what the model says.
 - `*`: they work, tested by `tests/random_programs/test_pairs.py`.
 - `=`: they are two kinds of one thing, of which an operator, an input or a run has one.
-- a letter: refused with the error below, which the test tries for ready operators and loops; or tested elsewhere.
+- a letter: refused with the error below, which a test compares; or tested elsewhere.
 """
 # Two kinds of one thing.
 KINDS = (

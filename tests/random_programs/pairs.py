@@ -7,6 +7,7 @@ the page of combinations shows them (`combinations.py`).
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -412,6 +413,24 @@ def _follow(app: App, step: Step, kept: list[Any]) -> None:
         app.add_flow(step, Step(app, inputs=["in"], body=keep, name="last"), {(port, "in")})
 
 
+def timed_optional(app: App, kept: list[Any]) -> None:
+    """Let an operator run after a timeout, with the messages of one input, and of another if there is one."""
+    timeout = MultiMessageAvailableTimeoutCondition(app, 100, "SumOfAll", min_sum=3, receivers=["in"])
+
+    def setup(spec: Any) -> None:
+        spec.input("in", size=4)
+        spec.input("more").condition(ConditionType.NONE)
+
+    def keep(self: Step, i: Any, o: Any, context: Any) -> None:
+        kept.append((context.timestamp, i.receive("in"), i.receive("more")))
+
+    step = Step(app, timeout, setup=setup, body=keep, name="timed")
+    slow = source(app, [3, 4], PeriodicCondition(app, 250), name="slow")
+    app.add_flow(source(app, [1, 2], name="fast"), step, {("out", "in")})
+    app.add_flow(slow, step, {("out", "in")})
+    app.add_flow(once(app), step, {("out", "more")})
+
+
 def timed_shared(app: App, kept: list[Any]) -> None:
     """Let two sources share the queue of an operator with a timeout."""
     timeout = MultiMessageAvailableTimeoutCondition(app, 100, "SumOfAll", min_sum=3, receivers=["in"])
@@ -463,6 +482,30 @@ def failing(on_error: Any, before: Any = None, **kinds: Any) -> Compose:
     return compose
 
 
+def failing_thrice(on_error: Any) -> list[Any]:
+    """Return what an operator makes that fails with three messages: what it does, when it starts, how it ends."""
+    kept: list[Any] = []
+
+    class Failing(Step):
+        def start(self) -> None:
+            kept.append("start")
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            value = op_input.receive("in")
+            if value > 1:
+                raise ValueError(value)
+            kept.append(value)
+
+    def compose(app: App) -> None:
+        step = Failing(app, inputs=["in"], on_error=on_error, name="fails")
+        app.add_flow(source(app, VALUES), step)
+        _follow(app, step, kept)
+
+    with pytest.raises(ValueError, match="4"):
+        run(compose)
+    return kept
+
+
 def after_once(app: App, step: Step, kept: list[Any]) -> None:
     """Let it run after another operator, too."""
     source(app, VALUES, name="other").then(step)
@@ -490,6 +533,27 @@ def passed(value: Any) -> Any:
 async def passed_async(value: Any) -> Any:
     """Return a value."""
     return value
+
+
+def described_by(function: Any) -> list[Any]:
+    """Return what a function sends, with the metadata of what it received."""
+    kept: list[Any] = []
+
+    def describe(self: Step, i: Any, o: Any) -> None:
+        self.metadata["value"] = self.ticks
+        o.emit(self.ticks, "out")
+
+    def compose(app: App) -> None:
+        between = function(app, name="between")
+        between.metadata_policy = MetadataPolicy.BY_PORT
+        first = Step(app, CountCondition(app, len(VALUES)), outputs=["out"], body=describe, name="first")
+        app.add_flow(first, between, ResultsOp(app, name="results"))
+
+    app = App(compose)
+    with app.running():
+        results = app.results("results")
+        kept += [(value, results.metadata) for value in results]
+    return kept
 
 
 def timed_after(app: App, step: Step) -> None:
@@ -695,8 +759,8 @@ def in_several_queues(part: Any, kept: list[Any]) -> None:
 
 @op
 def tripled(value: int) -> int:
-    """Return three times a value."""
-    return 3 * value
+    """Return three times a value, in a process of its own; else the value."""
+    return 3 * value if multiprocessing.parent_process() else value
 
 
 def in_replicas(part: Any, kept: list[Any]) -> None:
@@ -745,22 +809,20 @@ def replayed(compose: Compose, use: Callable[[App], Any] = App.run) -> list[Any]
     return kept
 
 
-def from_feed(app: App, kept: list[Any]) -> None:
-    """Compose a feed and what keeps its frames."""
-    app.add_flow(FeedOp(app, name="first", size=8), sink(app, kept))
+def from_feed_to_results(app: App, kept: list[Any]) -> None:
+    """Compose a feed and results; what they give is kept."""
+    app.kept = kept  # type: ignore[attr-defined]
+    app.add_flow(FeedOp(app, name="first", size=8), ResultsOp(app, name="results", size=8))
 
 
 def feed_once(app: App) -> None:
-    """Feed a run, if its feed is not played."""
+    """Feed a run, if its feed is not played, and take out all results."""
     with app.running():
         if isinstance(app.graph.find("first"), FeedOp):
-            for value in VALUES:
-                app.feed("first").put(value)
-
-
-def from_feed_to_results(app: App, kept: list[Any]) -> None:
-    """Compose a feed and results."""
-    app.add_flow(FeedOp(app, name="first"), ResultsOp(app, name="results"))
+            with app.feed("first") as feed:
+                for value in VALUES:
+                    feed.put(value)
+        app.kept += app.results("results")  # type: ignore[attr-defined]
 
 
 def call_once(app: App) -> None:
@@ -1154,6 +1216,7 @@ def timed_back(spec: Any) -> None:
 Program = Callable[[], list[Any]]
 ROUND = [("in", 1), ("in", 2), ("back", 1), ("back", 2)]
 FAILED = [1, ("failed", 2), 3, 4]
+DESCRIBED = [(value, {"value": {"value": value}}) for value in VALUES]
 BATCHES = [(1, 2, 3), (4,)]
 
 WORKS: dict[tuple[str, str], tuple[Program, list[Any]]] = {
@@ -1199,11 +1262,23 @@ WORKS: dict[tuple[str, str], tuple[Program, list[Any]]] = {
     ("async function", "timeout"): (partial(composed, timed(awaited)), BATCHES),
     ("generator", "end"): (partial(composed, ended(passed)), [*VALUES, "end"]),
     ("async function", "end"): (partial(composed, ended(passed_async)), [*VALUES, "end"]),
-    ("dead letter", "skip"): (partial(composed, failing(skip() | dead_letter("failed"))), FAILED),
-    ("dead letter", "restart"): (partial(composed, failing(restart(2) | dead_letter("failed"))), FAILED),
+    ("generator", "metadata by port"): (partial(described_by, passed), DESCRIBED),
+    ("async function", "metadata by port"): (partial(described_by, passed_async), DESCRIBED),
+    ("dead letter", "skip"): (
+        partial(failing_thrice, skip(2) | dead_letter("failed")),
+        ["start", 1, ("failed", 2), ("failed", 3)],
+    ),
+    ("dead letter", "restart"): (
+        partial(failing_thrice, restart(2) | dead_letter("failed")),
+        ["start", 1, "start", ("failed", 2), "start", ("failed", 3)],
+    ),
     ("dead letter", "order"): (partial(composed, failing(dead_letter("failed"), after_once)), FAILED),
     ("retry", "order"): (partial(composed, failing(retry(3), after_once, once=True)), VALUES),
     ("timeout", "several flows, one queue"): (partial(composed, timed_shared), [(1, 3, 2), (4,)]),
+    ("timeout", "optional input"): (
+        partial(composed, timed_optional),
+        [(0, (1, 3, 2), 1), (100, None, None), (200, None, None), (300, (4,), None)],
+    ),
     ("timeout", "period"): (
         partial(composed, timed_step(lambda app: PeriodicCondition(app, "1us"))),
         BATCHES,
@@ -1271,7 +1346,7 @@ WORKS: dict[tuple[str, str], tuple[Program, list[Any]]] = {
     ),
     ("plan", "request and reply"): (partial(on_h200, called_by_plan), [16] * 2),
     ("plan", "parts"): (partial(on_h200, parted_by_plan), [16] * 4),
-    ("replay", "feed"): (partial(replayed, from_feed, feed_once), VALUES),
+    ("replay", "feed"): (partial(replayed, from_feed_to_results, feed_once), VALUES),
     ("replay", "results"): (partial(replayed, to_results, take_results), VALUES),
     ("replay", "running()"): (partial(replayed, to_results, take_results), VALUES),
     ("replay", "changes"): (partial(replayed, changing), [3, 4]),
