@@ -6,6 +6,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from headrace.gpu import sim
 from headrace.operators import FeedOp, ResultsOp
 from headrace.replicas import process_replica
 from headrace.resources import CudaStreamPool
-from tests.harness import App, Step, run, sink, source, wait_until
+from tests.harness import PATIENCE, App, Step, run, sink, source, wait_until
 from tests.harness.processes import run_python, signal_python
 from tests.replicas.operators import (
     Fragile,
@@ -283,6 +284,35 @@ def test_the_process_of_a_run_that_is_given_up_is_ended(tmp_path: Path) -> None:
     with pytest.raises(StuckError):
         Waiting().run()
     wait_until(lambda: not multiprocessing.active_children(), "the end of its process")
+
+
+def test_a_run_that_is_given_up_starts_no_further_process() -> None:
+    is_over = threading.Event()
+    senders: list[threading.Thread] = []
+
+    class Slow(int):
+        """Is sent to each process; while it is sent to the first one, the run is given up."""
+
+        def __reduce__(self) -> Any:
+            senders.append(threading.current_thread())
+            app.stop_execution()
+            assert is_over.wait(PATIENCE)
+            return int, (2,)
+
+    class Starting(Application):
+        stop_timeout = "1ms"
+
+        def compose(self) -> None:
+            middle = Scale(self, gain=Slow(2), workers=2, on="processes", name="middle")
+            self.add_flow(source(self, [1]), middle)
+
+    app = Starting()
+    with pytest.raises(StuckError):
+        app.run()
+    is_over.set()
+    senders[0].join(PATIENCE)
+    assert len(senders) == 1
+    assert not multiprocessing.active_children()
 
 
 def test_a_process_that_is_frozen_is_ended_and_another_one_takes_its_place(

@@ -184,10 +184,10 @@ class ProcessReplica(Operator):
         """Start the process, unless it runs."""
         if self._process is not None:
             return
-        if self._is_given_up:
-            raise WorkerProcessError(f"operator {self.name!r}: nobody waits for its run any more")
         if self._beat is None:
             self.fragment._headrace.run_control.call_at_end(self._kill)
+        if self._is_given_up:  # by now, perhaps
+            raise WorkerProcessError(f"operator {self.name!r}: nobody waits for its run any more")
         context = _context(self._run_child.__module__)
         creation = self._pack_creation()
         ours, theirs = socket.socketpair()
