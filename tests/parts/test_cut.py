@@ -645,6 +645,38 @@ def test_what_a_new_link_brings_is_not_under_way_though_earlier_messages_are_in_
     assert passed == [(len(after), 0)]  # as the sender says
 
 
+def test_what_was_taken_over_the_link_before_does_not_count_for_a_new_one() -> None:
+    links, new = MemoryLinks(), MemoryLink(FLOW, 2)
+    passed: list[Any] = []
+
+    def server(part: Any) -> None:
+        """Compose an operator that takes one message, and waits for a second one of its own."""
+
+        def take(self: Any, op_input: Any, op_output: Any) -> None:
+            op_input.receive("in"), op_input.receive("own")
+
+        detector = Step(part, inputs=["in", "own"], outputs=["out"], body=take, name="detector")
+        part.add_flow(source(part, [0], name="first"), detector, {("out", "own")}, size=2)
+        part.add_flow(detector, detector, {("out", "own")}, size=2)
+
+    cut = Cut(plant(camera([]), server, size=2), "server", links.connect)
+    cut.on_failure = lambda flow, error: cut.connect(FLOW, new.receiver)
+    cut.idleness.on_idle = lambda report: passed.append(report.passed[FLOW])
+    new.frames.append(Sample(4))
+    run = cut.application.run_async()
+    wait_until(lambda: passed == [(0, 0)], "the link")
+    link = links.made[FLOW]
+    link.credits -= 3
+    link.frames.extend(map(Sample, (1, 2, 3)))
+    link.receiver.on_event()
+    wait_until(lambda: passed[-1] == (3, 1), "one message to be taken, and two to wait")
+    link.lose()
+    wait_until(lambda: passed[-1] != (3, 1), "the new link")
+    cut.application.stop_execution()
+    run.result(PATIENCE)
+    assert passed[-1] == (1, 0)  # as the sender says
+
+
 def test_an_idle_part_lets_no_link_look_again_that_has_ended() -> None:
     """The queue of the detector has messages of both parts, so the link might wait for room."""
     links, announced = MemoryLinks(), []
