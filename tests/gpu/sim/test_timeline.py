@@ -13,7 +13,7 @@ from headrace.gpu import sim
 from headrace.gpu.sim import timeline
 from tests.gpu.sim.in_time import InTime
 from tests.gpu.sim.launches import LONG, ONE_BLOCK
-from tests.harness import PATIENCE
+from tests.harness import PATIENCE, wait_until
 
 
 def test_an_hour_of_virtual_time_takes_none(machine: sim.Machine) -> None:
@@ -103,12 +103,17 @@ def test_a_thread_that_has_waited_too_long_lets_an_attached_one_submit_what_it_w
 ) -> None:
     monkeypatch.setattr(timeline, "STANDSTILL", 0.01)
     device = sim.Device(0)
+    asked: list[bool] = []
     done: list[bool] = []
-    thread = threading.Thread(target=lambda: machine.wait(lambda: bool(done)))
+
+    def is_done() -> bool:
+        asked.append(bool(done))
+        return bool(done)
+
+    thread = threading.Thread(target=lambda: machine.wait(is_done))
     with machine.attach():
         thread.start()
-        thread.join(0.1)  # it has found that nothing is scheduled
-        assert thread.is_alive()
+        wait_until(lambda: len(asked) > 9, "the thread to find again and again that nothing is scheduled")
         sim.launch(device.create_stream(), ONE_BLOCK, sim.Kernel("k", 1.0, effect=lambda: done.append(True)))
         thread.join()
 
