@@ -627,7 +627,7 @@ class _Model:
 
     def _metadata(self, stage: Stage, port: Port, sent: dict[str, list[Message]]) -> Iterator[str]:
         """Check the metadata by port."""
-        if not stage.by_port or stage.kind != "step" or port.policy == "LATEST":
+        if not stage.by_port or stage.kind != "step":
             return
         of = {repr(message.value): message.metadata for messages in sent.values() for message in messages}
         for compute in self.computes(stage):
