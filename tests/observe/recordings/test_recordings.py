@@ -306,3 +306,28 @@ def test_a_payload_that_is_no_message_is_refused(tmp_path: Path, value: Any) -> 
     put(path, HEADER + GOOD + chunk(SCHEMA, CHANNEL, Message(1, 0, encode(value), 0, 0)))
     with pytest.raises(RecordingError, match="message 0 of 'cam.out': the payload is damaged"):
         list(Recording(path))
+
+
+def test_a_file_is_written_by_one_at_a_time(tmp_path: Path) -> None:
+    first, second = (RecordingWriter(tmp_path / name) for name in ("a.mcap", "same.mcap"))
+    (tmp_path / "same.mcap").symlink_to(tmp_path / "a.mcap")
+    first.begin(RUN)
+    first.carry(RecordedMessage(CAM, 0, 0, 0, None, None, "first"))
+    with pytest.raises(RecordingError, match=r"'.*same.mcap' is being written already"):
+        second.begin(RUN)
+    first.end(True)
+    with Recording(tmp_path / "a.mcap") as recording:
+        assert [one.data for one in recording] == ["first"]
+    second.begin(RUN)
+    second.end(True)
+    with Recording(tmp_path / "a.mcap") as recording:
+        assert list(recording) == []
+
+
+def test_a_recording_is_read_on_while_another_replaces_it(tmp_path: Path) -> None:
+    write(tmp_path / "a.mcap", [1, 2, 3])
+    with Recording(tmp_path / "a.mcap") as before:
+        writer = RecordingWriter(tmp_path / "a.mcap")
+        writer.begin(RUN)
+        writer.end(True)
+        assert [one.data for one in before] == [1, 2, 3]

@@ -15,13 +15,16 @@ Decided against:
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import struct
 import zlib
 from collections import Counter, defaultdict
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import BinaryIO
 
 from headrace.observe.recordings import recording_format as mcap
 from headrace.observe.recordings.carriers import (
@@ -44,14 +47,16 @@ class RecordingWriter(Carrier):
     Parameters
     ----------
     path
-        The file, which is replaced if it exists when the run begins.
+        The file, which is replaced if it exists when the run begins. Who reads it then reads on what it was, such
+        as a replay of it in this very run.
     pickle
         Whether keys of dicts that are no numbers, text or tuples of these are pickled.
 
     Raises
     ------
     RecordingError
-        When the run begins, if it has more ports than a file can; the file is left as it is.
+        When the run begins, if it has more ports than a file can, or if somebody else writes the file; the file is
+        left as it is.
     """
 
     def __init__(self, path: str | os.PathLike[str], pickle: bool = False) -> None:
@@ -76,7 +81,7 @@ class RecordingWriter(Carrier):
                 f"{len(run.flows)} flows take {len(description)} bytes, and at most {_MOST_PORTS} ports and "
                 f"{mcap.LONGEST_RUN} bytes are allowed; record fewer ports"
             )
-        self._file = open(self.path, "wb")  # noqa: SIM115 (it stays open for the run)
+        self._file = self._create()
         header = _bytes(mcap.records.Header(mcap.PROFILE, "headrace"))
         checksum = f"{zlib.crc32(description.encode()):08x}"
         metadata = {"version": str(mcap.VERSION), "run": description, "crc32": checksum}
@@ -84,6 +89,32 @@ class RecordingWriter(Carrier):
         self._metadata = mcap.records.MetadataIndex(len(mcap.MAGIC + header), len(content), mcap.PROFILE)
         self._file.write(mcap.MAGIC + header + content)
         self._file.flush()
+
+    def _create(self) -> BinaryIO:
+        """Create the file, in place of one that nobody writes; whoever reads that reads on."""
+        path = self.path
+        if path.is_file():
+            path = path.resolve()
+            with open(path, "r+b") as before:  # which is not writable if the program shall not replace it
+                self._lock(before)
+            with suppress(PermissionError):  # of the folder: then its content is replaced
+                path.unlink()
+        file = open(path, "wb")  # noqa: SIM115 (it stays open for the run)
+        self._lock(file)
+        return file
+
+    def _lock(self, file: BinaryIO) -> None:
+        """Say by a lock that the file is being written, or raise; where files have no locks, do nothing."""
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise RecordingError(
+                f"recording {str(self.path)!r} is being written already, by this program or by another; record "
+                "to another file"
+            ) from None
+        except OSError:
+            pass
 
     def carry(self, message: RecordedMessage) -> None:
         """Add a message."""
