@@ -435,7 +435,9 @@ class _Wait:
 
 @dataclass(slots=True, eq=False)
 class _Attachment(AbstractContextManager[None]):
-    """The thread that enters is attached until it leaves.
+    """The thread that enters is attached until it leaves; a block inside of another changes nothing.
+
+    So a thread that is attached may run an application, which attaches it, and a compute may run another one.
 
     Not a generator: that would set the traceback of an exception that passes through it, which an exception such as
     a frozen dataclass refuses.
@@ -443,16 +445,19 @@ class _Attachment(AbstractContextManager[None]):
 
     _timeline: Timeline
     _thread: int = 0
+    _is_inner: bool = False
 
     def __enter__(self) -> None:
         timeline, self._thread = self._timeline, threading.get_ident()
         with timeline.lock:
-            if self._thread in timeline._attached:
-                raise RuntimeError("this thread is already attached to the simulated clock")
-            timeline.host_now()
-            timeline._attached.add(self._thread)
+            self._is_inner = self._thread in timeline._attached
+            if not self._is_inner:
+                timeline.host_now()
+                timeline._attached.add(self._thread)
 
     def __exit__(self, *raised: object) -> None:
+        if self._is_inner:
+            return
         with self._timeline.lock:
             self._timeline._attached.discard(self._thread)
             self._timeline._wake_all()
