@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Condition, ConditionType, CountCondition, IOSpec, op, retry
+from headrace import Condition, ConditionType, CountCondition, IOSpec, op, retry, waits
 from headrace.conditions import (
     AsynchronousCondition,
     AsynchronousEventState,
@@ -191,6 +191,35 @@ def test_another_thread_changes_a_run_that_waits(scheduler: MakeScheduler) -> No
         app.stop_execution()
         future.result(PATIENCE)
     assert taken == [7]
+
+
+def test_a_change_of_a_run_whose_operators_are_starting_waits_for_their_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Gated(Step):
+        def start(self) -> None:
+            assert may_start.wait(PATIENCE)
+
+    def wait(*args: Any) -> bool:
+        if threading.get_ident() == me:
+            may_start.set()
+        return really_wait(*args)
+
+    def compose(app: Any) -> None:
+        app.add_operator(Gated(app, CountCondition(app, 1), name="gated"))
+        app.pause()  # so that it does not end before it is changed
+
+    me, may_start, taken = threading.get_ident(), Event(), []
+    app = App(compose)
+    with app.running():
+        really_wait = waits.wait
+        monkeypatch.setattr(waits, "wait", wait)
+        try:
+            app.add_flow(source(app, [7]), sink(app, taken))
+        finally:
+            may_start.set()
+            app.resume()
+        wait_until(lambda: taken == [7], "the message of the new operator")
 
 
 def test_replicas_are_connected_by_the_name_of_their_operator(scheduler: MakeScheduler) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +80,9 @@ class Changes:
         # Whether the graph has flows of operators that are being started.
         self._is_preparing = False
         self._is_open = False
+        # Set when the run begins, or ends before. The thread that starts its operators cannot wait for that.
+        self._has_opened = threading.Event()
+        self._starting = threading.get_ident()
         # The operators whose flows have changed since the run followed the last time, and those of them that are
         # not part of the run yet, each with its queues.
         self._changed: dict[Operator, None] = {}
@@ -91,11 +94,13 @@ class Changes:
     def open(self) -> None:
         """Allow changes: the run begins."""
         self._is_open = True
+        self._has_opened.set()
 
     def close(self) -> None:
         """Allow no more changes: the run ends. Operators that were about to join it are stopped with the others."""
         with self._lock:
             self._is_open = False
+            self._has_opened.set()
             self._adopt()
         with self._applied:
             self._applied.notify_all()
@@ -104,13 +109,13 @@ class Changes:
 
     def add_operator(self, operator: Operator) -> None:
         """Start an operator, and let it run."""
-        with self._lock:
+        with self._opened():
             self._check(f"add_operator({operator.name!r})", operator)
             self._change(lambda: self._fragment.graph.add(operator), operator)
 
     def add_flows(self, call: str, flows: list[Flow]) -> None:
         """Connect operators, each of which may be new; all flows or none."""
-        with self._lock:
+        with self._opened():
             self._check(call, *(operator for flow in flows for operator in (flow.source, flow.target)))
             moved = [(flow, flow.source._headrace.sender, flow.target._headrace.receiver) for flow in flows]
             operators = [operator for _, *ends in moved for operator in ends]
@@ -142,7 +147,7 @@ class Changes:
 
     def remove_flow(self, source: Operator, target: Operator, port_pairs: PortPairs | None) -> None:
         """Disconnect two operators."""
-        with self._lock:
+        with self._opened():
             self._check(f"remove_flow({source.name!r}, {target.name!r})", source, target)
             source, target = source._headrace.sender, target._headrace.receiver
             self._change(partial(self._fragment.graph.disconnect, source, target, port_pairs), source, target)
@@ -155,6 +160,14 @@ class Changes:
         with self._applied:
             waits.wait_for(self._applied, lambda: self._done >= asked or not self._is_open, timeout)
             return self._done >= asked
+
+    def _opened(self) -> AbstractContextManager[Any]:
+        """Return the lock, once the run has begun or ended: its operators may still be starting."""
+        from headrace import waits
+
+        if threading.get_ident() != self._starting:
+            waits.wait(self._has_opened)
+        return self._lock
 
     def _check(self, call: str, *operators: Operator) -> None:
         name = self._fragment.name
