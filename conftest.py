@@ -22,7 +22,13 @@ from tests.limits import (  # noqa: F401
     pytest_report_to_serializable,
     pytest_runtest_protocol,
 )
-from tests.workers import import_some, pytest_xdist_auto_num_workers, pytest_xdist_make_scheduler  # noqa: F401
+from tests.workers import (  # noqa: F401
+    pytest_configure_node,
+    pytest_pycollect_makemodule,
+    pytest_runtest_file,
+    pytest_xdist_auto_num_workers,
+    pytest_xdist_setupnodes,
+)
 
 os.environ.setdefault("HEADRACE_DEVICE", "sim")
 
@@ -59,11 +65,10 @@ def pytest_report_header() -> str:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection(session: pytest.Session) -> Iterator[object]:
+def pytest_collection() -> Iterator[object]:
     """Collect tests without the garbage collector, which would find nothing."""
     gc.disable()
     try:
-        import_some(session.config)
         return (yield)
     finally:
         gc.enable()

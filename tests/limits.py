@@ -29,7 +29,7 @@ import pytest
 
 from tests.harness.application import THOROUGH
 from tests.harness.threads import PATIENCE
-from tests.workers import put_long_files_first
+from tests.workers import TestsOfFile, put_long_files_first
 
 LIMIT = float(os.environ.get("HEADRACE_TEST_LIMIT", PATIENCE + 60))
 LAST_LIMIT = float(os.environ.get("HEADRACE_TEST_LAST_LIMIT", LIMIT + 60))
@@ -85,7 +85,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item in chosen]
     put_long_files_first(items)
     for item in items:
-        if item.get_closest_marker("timeout") is None:
+        if not isinstance(item, TestsOfFile) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LIMIT))
 
 

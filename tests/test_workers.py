@@ -1,74 +1,72 @@
-"""The processes of pytest-xdist get the tests that they would get without our scheduler."""
+"""Processes of pytest-xdist collect the tests of the files that they are given."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests import workers
-from tests.harness.processes import ROOT
+from tests.harness.processes import ROOT, run_forked
 
-TESTS = [f"test_{file}.py::test_{number}" for file in "abcdef" for number in range(4)]
+FILES = {
+    "test_fatal.py": """
+import os, sys
 
+def test_before(): assert "test_second" not in sys.modules, "another process may get it"
+def test_that_ends_the_process(): os._exit(1)
+def test_after(): pass
+""",
+    "test_first.py": """
+def test_that_passes(): pass
+def test_that_fails(): assert not "failed"
+""",
+    "test_none.py": "import no_such_module",
+    "test_second.py": """
+import pytest
 
-class Worker:
-    """A process of pytest-xdist that notes what it is told to run."""
+@pytest.fixture(params=["greedy", "events"])
+def scheduler(request):
+    return request.param
 
-    shutting_down = False
-    gateway = SimpleNamespace(id="gw")
-
-    def __init__(self) -> None:
-        self.told: list[int] = []
-        self.done = 0
-
-    def send_runtest_some(self, indices: list[int]) -> None:
-        self.told += indices
-
-    def shutdown(self) -> None:
-        self.shutting_down = True
-
-
-def make_scheduler(dist: str = "loadfile") -> Any:
-    values = {"dist": dist, "tx": ["2*popen"]}
-    option = SimpleNamespace(loadscopereorder=False)
-    remote = pytest.importorskip("xdist.remote")
-    config: Any = SimpleNamespace(getvalue=values.get, option=option)
-    return workers.pytest_xdist_make_scheduler(config, remote.Producer("scheduler", enabled=False))
+def test_turns(scheduler): pass
+""",
+}
+PLUGINS = ("xdist", "timeout", "tests.limits", "tests.workers", "no:cacheprovider")
 
 
-def started() -> tuple[Any, Worker, Worker]:
-    scheduler, first, second = make_scheduler(), Worker(), Worker()
-    for worker in (first, second):
-        scheduler.add_node(worker)
-        scheduler.add_node_collection(worker, TESTS)
-    scheduler.schedule()
-    return scheduler, first, second
+def test_a_process_collects_a_file_when_it_runs_its_tests(tmp_path: Path) -> None:
+    pytest.importorskip("pytest_timeout")
+    pytest.importorskip("xdist")
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    command = ["-m", "pytest", *(word for name in PLUGINS for word in ("-p", name))]
+    command += ["-n", "1", "--dist", "loadfile", "--no-loadscope-reorder", "--rootdir", str(tmp_path)]
+    printed = run_forked(*command, cwd=tmp_path, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1").stdout
+    assert "[4 items]" in printed  # the files
+    assert "FAILED test_first.py::test_that_fails" in printed
+    assert "ERROR test_none.py" in printed
+    assert "crashed while running 'test_fatal.py'" in printed
+    assert printed.count("replacing crashed worker") == 1
+    assert "2 failed, 3 passed" in printed  # under one of the schedulers
+    assert "1 error" in printed
+    assert "[ 75%]" in printed  # of the files; one has no tests
 
 
-def test_a_file_is_given_as_a_whole_and_the_next_one_when_it_is_nearly_done() -> None:
-    scheduler, first, second = started()
-    assert (first.told, second.told) == ([0, 1, 2, 3], [4, 5, 6, 7])
-    scheduler.mark_test_complete(first, 0)
-    assert len(first.told) == 4
-    scheduler.mark_test_complete(first, 1)
-    assert first.told[4:] == [8, 9, 10, 11]
-    for worker in (first, second) * len(TESTS):
-        if worker.done < len(worker.told):
-            scheduler.mark_test_complete(worker, worker.told[worker.done])
-            worker.done += 1
-    assert sorted(first.told + second.told) == list(range(len(TESTS)))
-    assert not scheduler.has_pending
+def test_tests_that_are_asked_for_are_not_looked_for_file_by_file() -> None:
+    def is_by_file(*arguments: str, dist: str = "loadfile", keyword: str = "", markexpr: str = "") -> bool:
+        option = SimpleNamespace(dist=dist, keyword=keyword, markexpr=markexpr)
+        config: Any = SimpleNamespace(option=option, args=arguments)
+        return workers.is_by_file(config)
 
-
-def test_what_a_process_did_not_run_before_it_died_is_given_to_another() -> None:
-    scheduler, first, second = started()
-    scheduler.mark_test_complete(first, 0)
-    assert scheduler.remove_node(first) == TESTS[1]
-    for test in range(4, 24):
-        scheduler.mark_test_complete(second, test)
-    assert second.told == [*range(4, 24), 1, 2, 3]
+    assert is_by_file("tests", "packages")
+    assert is_by_file("tests/test_workers.py")
+    assert not is_by_file("tests/test_workers.py::test_a", "tests")
+    assert not is_by_file("tests", keyword="a")
+    assert not is_by_file("tests", markexpr="a")
+    assert not is_by_file("tests", dist="load")
 
 
 def test_long_files_come_first_and_are_there() -> None:

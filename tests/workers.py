@@ -1,24 +1,17 @@
 """How the processes of pytest-xdist share a run.
 
-Each of them collects all tests, and runs those of the files that it is given.
-
-The first run in a checkout compiles hundreds of files of tests, with their assertions rewritten: more work than any
-file of tests is. So each process begins with other files, and then finds the rest compiled.
+Each of them would collect all tests, and run those of the files that it is given. That takes longer than any file
+of tests, and the first run in a checkout compiles all of them as well, with their assertions rewritten. So it only
+looks for files, each of which is one item for pytest-xdist, and collects the tests of those that it is given. But
+if tests are asked for by name, keyword or marker, every process collects.
 
 A process that began a long file last would be left with it alone. So the long ones come first.
-
-pytest-xdist looks for a test in the list of all tests, and after each test it counts those of all files that a
-process was ever given. With twelve thousand tests that was 3 of 8 seconds of the process that reports. `_Files`
-looks in a dict, and forgets the files that are done.
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib
+import itertools
 import os
-import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,22 +38,6 @@ def put_long_files_first(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not is_long[item.path])
 
 
-def import_some(config: pytest.Config) -> None:
-    """Import the files of tests that this process begins with, if it is one of several that collect all tests.
-
-    What goes wrong here goes wrong again when the file is collected.
-    """
-    number = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
-    if not number or config.args != config.getini("testpaths"):
-        return
-    folder, count = Path(__file__).parent, int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-    for file in sorted(folder.rglob("test_*.py"))[int(number) % count :: count]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            with contextlib.suppress(Exception, pytest.skip.Exception):
-                importlib.import_module(".".join(file.relative_to(folder.parent).with_suffix("").parts))
-
-
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return one more than there are cores: tests of several processes often wait for these."""
@@ -68,32 +45,102 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Have the progress that is shown count files, as pytest-xdist does."""
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    if reporter is not None and is_by_file(config):
+        reporter._progress_nodeids_reported = _Reported()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a process of pytest-xdist whether its items are files."""
+    node.workerinput["by_file"] = is_by_file(node.config)
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    if config.getvalue("dist") != "loadfile":
+    if not is_by_file(config):
         return None
     from xdist.scheduler import LoadFileScheduling
 
     class _Files(LoadFileScheduling):
-        def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
-            super().add_node_collection(node, collection)
-            if node in self.registered_collections:
-                self.registered_collections[node] = _Tests(collection)
+        def remove_node(self, node: Any) -> str | None:
+            """Leave out the file in which a process died: another would die of it as well."""
+            given = self.assigned_work[node]
+            crashed = next((file for file, tests in given.items() if not all(tests.values())), None)
+            if crashed is not None:
+                del given[crashed]
+            super().remove_node(node)
+            return crashed
 
-        def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
-            super().mark_test_complete(node, item_index, duration)
-            files = self.assigned_work[node]
-            for file in [file for file, tests in files.items() if all(tests.values())]:
-                del files[file]
+        def _reschedule(self, node: Any) -> None:
+            """Give a process that took the place of one a second file, without which it would not begin."""
+            super()._reschedule(node)
+            if self._pending_of(self.assigned_work[node]) == 1:
+                super()._reschedule(node)
 
     return _Files(config, log)
 
 
-class _Tests(list[str]):
-    """A list of different tests that knows where each of them is."""
+def is_by_file(config: pytest.Config) -> bool:
+    """Return whether processes are given whole files, and all tests in these are asked for."""
+    option = config.option
+    is_chosen = option.keyword or option.markexpr or any("::" in argument for argument in config.args)
+    return option.dist == "loadfile" and not is_chosen
 
-    def __init__(self, tests: Sequence[str]) -> None:
-        super().__init__(tests)
-        self._places = {test: place for place, test in enumerate(tests)}
 
-    def index(self, test: str, *_: Any) -> int:
-        return self._places[test]
+class _Reported(set[str]):
+    """The files of which tests were reported."""
+
+    def add(self, test: object) -> None:
+        super().add(str(test).partition("::")[0])
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.File | None:
+    """Make a file of tests one item."""
+    if not getattr(parent.config, "workerinput", {}).get("by_file"):
+        return None
+    return _File.from_parent(parent, path=module_path)
+
+
+@pytest.hookimpl(specname="pytest_runtest_protocol", tryfirst=True)
+def pytest_runtest_file(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Run a file of tests."""
+    if not isinstance(item, TestsOfFile):
+        return None
+    item.run(nextitem)
+    return True
+
+
+class _File(pytest.File):
+    """A file of tests that may be for another process."""
+
+    def collect(self) -> list[pytest.Item]:
+        return [TestsOfFile.from_parent(self, name="tests")]
+
+
+class TestsOfFile(pytest.Item):
+    """The tests of a file, which are collected when they run."""
+
+    def runtest(self) -> None:
+        raise NotImplementedError("its tests run in its place")
+
+    def collect(self) -> list[pytest.Item]:
+        assert self.parent is not None
+        module = pytest.Module.from_parent(self.parent.parent, path=self.path)
+        tests = list(self.session.genitems(module))
+        self.config.hook.pytest_collection_modifyitems(session=self.session, config=self.config, items=tests)
+        return tests
+
+    def run(self, after: pytest.Item | None) -> None:
+        """Run the tests. Each is the item of the session meanwhile: pytest-xdist looks whose reports it gets."""
+        session, place = self.session, self.session.items.index(self)
+        tests = self.collect()
+        for test, following in itertools.pairwise([*tests, after]):
+            if session.shouldfail or session.shouldstop:
+                break
+            assert test is not None
+            session.items[place] = test
+            self.config.hook.pytest_runtest_protocol(item=test, nextitem=following)
+        session.items[place] = self
