@@ -32,10 +32,11 @@ def compose(app: Any) -> None:
 
     for line in range(LINES):
         last: Any = None
+        period = "300ms" if line < 2 else "3s"  # those with goals; the others are to be seen
         for stage in STAGES:
             step = Step(
                 app,
-                *([PeriodicCondition(app, "300ms")] if last is None else []),
+                *([PeriodicCondition(app, period)] if last is None else []),
                 inputs=[] if last is None else ["in"],
                 outputs=[] if stage == "sink" else ["out"],
                 body=work,
