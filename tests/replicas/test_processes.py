@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from tests.replicas.operators import (
     TornFrame,
     Unwilling,
     count_down,
+    leave,
     square,
     terminated,
     where,
@@ -157,6 +159,23 @@ def test_messages_that_cannot_cross_are_single_errors() -> None:
         through(where, [Sealed()])
     with pytest.raises(CrossingError, match=r"'middle\[0\]': a result of it: .* \(LookupError: no key\)"):
         through(where, ["seal"])
+
+
+def test_what_cannot_cross_is_named_with_its_port() -> None:
+    with pytest.raises(
+        CrossingError, match=r"a message of it: <function .* cannot be pickled .*, at 'value'"
+    ):
+        through(square, [lambda: 1])
+    with pytest.raises(CrossingError, match=r"a result of it: <function .* cannot be pickled .*, at 'out'"):
+        through(leave, [1])
+
+
+def test_a_process_that_leaves_the_program_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BaseProcess, "is_alive", lambda self: True)  # it takes its time
+    with pytest.raises(SystemExit) as raised:
+        through(leave, ["leave"])
+    assert raised.value.code == 3
+    assert not hasattr(raised.value, "other_errors")
 
 
 def test_a_value_that_was_set_beside_a_message_that_cannot_cross_is_not_lost() -> None:

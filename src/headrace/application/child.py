@@ -39,7 +39,15 @@ from headrace.link.carrier import Carrier
 from headrace.link.channel import Channel
 from headrace.replicas.crew import Crew, Worker, job_port
 from headrace.replicas.expansion import let_run_for_jobs
-from headrace.replicas.process_replica import BEAT, Creation, Job, Reply, as_message, as_port_message
+from headrace.replicas.process_replica import (
+    BEAT,
+    Creation,
+    Job,
+    Reply,
+    as_message,
+    as_port_message,
+    why_not_sent,
+)
 from headrace.schedulers import GreedyScheduler
 
 if TYPE_CHECKING:
@@ -81,7 +89,7 @@ def run_child(end: socket.socket, beat: Any) -> None:
         # Not by `run` of a program, which would be in the list of runs, and be run as variables say.
         run(_Child(channel, created), RunControl(RUNNING), supplies_of(RunOptions()))
     except BaseException as error:
-        _send_error(channel, error)
+        _send_error(channel, error, is_last=True)
     else:
         channel.send(Reply([]))
     finally:
@@ -251,7 +259,7 @@ class Door(Operator):
             try:
                 self.channel.send(Reply(results, knobs=self._new_knobs(), **rest))
             except CrossingError as refused:
-                text = f"operator {worker.operator.name!r}: a result of it: {refused}"
+                text = f"operator {worker.operator.name!r}: a result of it: {why_not_sent(refused, results)}"
                 _send_error(self.channel, CrossingError(text), **rest)
         job = self._next_job()
         if job is None:

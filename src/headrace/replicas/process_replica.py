@@ -128,6 +128,8 @@ class Reply(NamedTuple):
     """The types of its knobs, by name, when they are known."""
     dropped: tuple[tuple[str, int], ...] = ()
     """The input of each message of the job that was not received, and the queue of that input, by its place."""
+    is_last: bool = False
+    """Whether the process ends with it."""
 
 
 class ProcessReplica(Operator):
@@ -350,6 +352,8 @@ class ProcessReplica(Operator):
         for name, place in reply.dropped:
             node.input_queues[name][place].dropped += 1
         if reply.error is not None:
+            if reply.is_last:
+                self.close()
             raise reply.error.error(f"{self.name!r}:")
         return reply
 
@@ -397,7 +401,9 @@ class ProcessReplica(Operator):
         try:
             self._send(Job(context.timestamp, live, knobs, messages, len(calls)))
         except CrossingError as error:
-            raise CrossingError(f"operator {self.name!r}: a message of it: {error}") from error
+            raise CrossingError(
+                f"operator {self.name!r}: a message of it: {why_not_sent(error, messages)}"
+            ) from error
         self._shown_values.update(live)
         self._shown_knobs.update(knobs)
         for result in self._receive("while it computed").results:
@@ -441,6 +447,16 @@ def as_port_message(numbers: dict[Call, int], port: str, place: int, message: An
         return PortMessage(port, place, message.data)
     calls = tuple([(numbers.setdefault(call, len(numbers)), path) for call, path in details.calls.items()])
     return PortMessage(port, place, message.data, details.acq_timestamp, details.metadata, calls)
+
+
+def why_not_sent(error: CrossingError, messages: Sequence[PortMessage]) -> str:
+    """Return why several messages could not be sent, with the object and the port of the one that cannot."""
+    for message in messages:
+        try:
+            pack(message.data)
+        except CrossingError as found:
+            return f"{found}, at {message.port!r}"
+    return str(error)
 
 
 def as_message(sent: PortMessage, calls: Sequence[Call]) -> Any:
