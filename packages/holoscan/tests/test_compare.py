@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -73,6 +74,8 @@ def test_examples_end_well_and_tests_pass(checkout: Path, capsys: pytest.Capture
 
 def test_another_interpreter_says_what_counts(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An interpreter without the SDK: nothing ends well there."""
+    shutil.rmtree(checkout / "examples" / "broken")
+    (checkout / "tests" / "unit" / "test_missing.py").unlink()
     bare = checkout / "python"
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
     bare.chmod(0o755)
