@@ -7,9 +7,9 @@ READY_ALL := $(VENV)/.ready-all
 READY_DEMO := $(VENV)/.ready-demo
 READY_DOCS := $(VENV)/.ready-docs
 C      ?= build/c
-# A process for each core and one more, up to four. The tests of a file stay together: they share what is costly to set up. Long files
-# come first, so that no process is left with one (tests/workers.py). The slowest tests are listed, so that somebody
-# notices a new one.
+# Two processes for each core, up to four. The tests of a file stay together: they share what is costly to set up. Long
+# files come first, so that no process is left with one (tests/workers.py). The slowest tests are listed, so that
+# somebody notices a new one.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations 10
 
 # Where there is an NVIDIA driver, cuda-core comes along, so that the demo measures instead of simulating: the

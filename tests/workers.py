@@ -40,8 +40,8 @@ def put_long_files_first(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return one more than there are cores: tests of several processes often wait for these."""
-    return len(os.sched_getaffinity(0)) + 1
+    """Return twice as many as there are cores: a test often waits, for processes, a browser or a clock."""
+    return 2 * len(os.sched_getaffinity(0))
 
 
 @pytest.hookimpl(optionalhook=True)
