@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
+from hypothesis.internal.entropy import deterministic_PRNG
 
 from headrace.gpu import sim
 from tests.harness import SCHEDULERS, MakeScheduler
@@ -51,6 +52,10 @@ settings.load_profile("any machine")
 # Hypothesis also tries constants from the files of all modules that are imported by then: what a test tries would
 # depend on the tests before it, and reading the files takes seconds.
 providers._get_local_constants = lambda: providers._local_constants
+# Hypothesis warns if it cannot see who holds its random numbers: make them before `small_heap` hides their holder,
+# which it does since Python 3.14.
+with deterministic_PRNG():
+    pass
 
 # A shell that runs the tests in the background has them ignore Ctrl-C. The tests of Ctrl-C need the usual handler.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
