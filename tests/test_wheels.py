@@ -88,7 +88,8 @@ def run_suite(binaries: Path, folder: Path, *words: str) -> int:
     copy_suite(folder / "suite")
     command = [binaries / "python", "-c", "import headrace; print(headrace.__file__)"]
     assert run(command, folder / "suite").stdout.startswith(str(binaries.parent))
-    asked = [binaries / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
+    # The end of the report is shown: the tracebacks, and not what was skipped.
+    asked = [binaries / "python", "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", *words]
     done = run(asked, folder / "suite", check=False)
     assert not done.returncode, done.stdout[-8000:]
     return int(re.findall(r"(\d+) passed", done.stdout)[-1])
