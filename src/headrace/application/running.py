@@ -88,7 +88,7 @@ class Running:
         interrupts.install()
         try:
             self._let_end(error)
-            waits.wait_for_futures((self._future,))
+            self._future.wait()
         finally:
             interrupts.restore()
         return interrupts.first

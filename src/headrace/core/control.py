@@ -27,6 +27,7 @@ from time import monotonic
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from headrace import waits
+from headrace.gpu.backend import aside
 
 Request: TypeAlias = tuple[str, int, str]
 PAUSE = "pause"
@@ -278,7 +279,8 @@ class RunControl:
 
     def wait_until_started(self, timeout: float | None) -> bool:
         """Wait until every operator has started; return whether that is so."""
-        waits.wait(self._is_under_way, timeout)
+        with aside():
+            waits.wait(self._is_under_way, timeout)
         return self.has_started
 
     def wait_until_paused(self, timeout: float | None) -> bool:
@@ -289,4 +291,5 @@ class RunControl:
         if engine is None:
             return False
         left = None if timeout is None else max(timeout - (monotonic() - began), 0.0)
-        return bool(engine.gate.wait(left))
+        with aside():
+            return bool(engine.gate.wait(left))

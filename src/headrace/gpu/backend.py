@@ -89,6 +89,9 @@ class DeviceClock(Protocol):
     def attach(self) -> AbstractContextManager[None]:
         """Count this thread as working for the duration of a ``with`` block."""
 
+    def aside(self) -> AbstractContextManager[None]:
+        """Count this thread as waiting for the duration of a ``with`` block, in which it does nothing else."""
+
 
 class RecordedAddresses(Protocol):
     """The addresses of copies in a recorded graph: the device's part of `headrace.gpu.executables.AddressTable`."""
@@ -400,6 +403,12 @@ def backend_of_type(kind: type) -> Backend:
 def clock_in_use() -> DeviceClock | None:
     """Return the clock of a device that keeps a time of its own and that the program already uses, or None."""
     return next((clock for find in clocks_in_use if (clock := find()) is not None), None)
+
+
+def aside() -> AbstractContextManager[None]:
+    """Return a block for a wait for other threads, which may need the time of a device to pass."""
+    clock = clock_in_use()
+    return nullcontext() if clock is None else clock.aside()
 
 
 def _choose() -> Backend:

@@ -28,7 +28,7 @@ from headrace.core.operator import Operator
 from headrace.core.parameters import declared
 from headrace.core.values import whole_number
 from headrace.gpu import array_libraries
-from headrace.gpu.backend import active, is_chosen
+from headrace.gpu.backend import active, aside, is_chosen
 from headrace.gpu.current import entered_stream
 
 
@@ -128,7 +128,10 @@ class Channel(Generic[T]):
             if changed is None:
                 return result
             try:
-                in_time = waits.wait_for_futures((changed,), None if until is None else until - monotonic())
+                with aside():
+                    in_time = waits.wait_for_futures(
+                        (changed,), None if until is None else until - monotonic()
+                    )
             finally:
                 self._forget(changed)
             if not in_time:

@@ -35,6 +35,7 @@ from headrace.core.checks import check_operator, check_waits_for_something
 from headrace.core.errors import GraphError
 from headrace.core.graph import QueueSpec, queues_of
 from headrace.core.ports import OperatorStatus
+from headrace.gpu.backend import aside
 
 if TYPE_CHECKING:
     from headrace._runtime.lifecycle.assembly import Supplies
@@ -157,7 +158,7 @@ class Changes:
         from headrace import waits
 
         asked = self._asked
-        with self._applied:
+        with aside(), self._applied:
             waits.wait_for(self._applied, lambda: self._done >= asked or not self._is_open, timeout)
             return self._done >= asked
 
@@ -166,7 +167,8 @@ class Changes:
         from headrace import waits
 
         if threading.get_ident() != self._starting:
-            waits.wait(self._has_opened)
+            with aside():
+                waits.wait(self._has_opened)
         return self._lock
 
     def _check(self, call: str, *operators: Operator) -> None:

@@ -31,6 +31,7 @@ from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome
 from headrace.core.parameters import holder_of
 from headrace.core.ports import OperatorStatus
 from headrace.core.resource import Resource
+from headrace.gpu.backend import aside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -508,10 +509,15 @@ class OutcomeFuture(Future[Outcome]):
 
     def result(self, timeout: float | None = None) -> Outcome:
         """Return the outcome, or raise the exception that ended the run, after waiting for its end."""
-        waits.wait_for_futures((self,), timeout)
+        self.wait(timeout)
         return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the exception that ended the run, or None, after waiting for its end."""
-        waits.wait_for_futures((self,), timeout)
+        self.wait(timeout)
         return super().exception(0)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for the end of the run, at most for so many seconds."""
+        with aside():
+            waits.wait_for_futures((self,), timeout)

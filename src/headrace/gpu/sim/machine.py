@@ -169,6 +169,10 @@ class Machine:
         """
         return self.timeline.attach()
 
+    def aside(self) -> AbstractContextManager[None]:
+        """Let time pass while this thread, which may be attached, waits for other threads in a ``with`` block."""
+        return self.timeline.aside()
+
     # -- used by the simulated objects -----------------------------------------------------------------
 
     def new_handle(self) -> int:

@@ -217,6 +217,10 @@ class Timeline:
         """Attach this thread for a ``with`` block: virtual time stands still while it runs."""
         return _Attachment(self)
 
+    def aside(self) -> AbstractContextManager[None]:
+        """Detach this thread for a ``with`` block, if it is attached: it waits there for other threads."""
+        return _Detachment(self)
+
     def close(self) -> None:
         """Stop: no further action runs, waiting threads get an error, and the stop callbacks are called."""
         with self.lock:
@@ -461,3 +465,26 @@ class _Attachment(AbstractContextManager[None]):
         with self._timeline.lock:
             self._timeline._attached.discard(self._thread)
             self._timeline._wake_all()
+
+
+@dataclass(slots=True, eq=False)
+class _Detachment(AbstractContextManager[None]):
+    """The thread that enters is not attached until it leaves."""
+
+    _timeline: Timeline
+    _was_attached: bool = False
+
+    def __enter__(self) -> None:
+        timeline, me = self._timeline, threading.get_ident()
+        with timeline.lock:
+            self._was_attached = me in timeline._attached
+            if self._was_attached:
+                timeline.reset_polls()
+                timeline._attached.discard(me)
+                timeline._wake_all()
+
+    def __exit__(self, *raised: object) -> None:
+        if self._was_attached:
+            with self._timeline.lock:
+                self._timeline.host_now()
+                self._timeline._attached.add(threading.get_ident())
