@@ -259,7 +259,7 @@ class Door(Operator):
             try:
                 self.channel.send(Reply(results, knobs=self._new_knobs(), **rest))
             except CrossingError as refused:
-                text = f"operator {worker.operator.name!r}: a result of it: {why_not_sent(refused, results)}"
+                text = f"operator {worker.operator.name!r}: a result of it{why_not_sent(refused, results)}"
                 _send_error(self.channel, CrossingError(text), **rest)
         job = self._next_job()
         if job is None:

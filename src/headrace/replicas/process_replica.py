@@ -402,7 +402,7 @@ class ProcessReplica(Operator):
             self._send(Job(context.timestamp, live, knobs, messages, len(calls)))
         except CrossingError as error:
             raise CrossingError(
-                f"operator {self.name!r}: a message of it: {why_not_sent(error, messages)}"
+                f"operator {self.name!r}: a message of it{why_not_sent(error, messages)}"
             ) from error
         self._shown_values.update(live)
         self._shown_knobs.update(knobs)
@@ -450,13 +450,13 @@ def as_port_message(numbers: dict[Call, int], port: str, place: int, message: An
 
 
 def why_not_sent(error: CrossingError, messages: Sequence[PortMessage]) -> str:
-    """Return why several messages could not be sent, with the object and the port of the one that cannot."""
+    """Return which of several messages cannot be sent, by its port, and why."""
     for message in messages:
         try:
             pack(message.data)
         except CrossingError as found:
-            return f"{found}, at {message.port!r}"
-    return str(error)
+            return f", at {message.port!r}: {found}"
+    return f": {error}"
 
 
 def as_message(sent: PortMessage, calls: Sequence[Call]) -> Any:
