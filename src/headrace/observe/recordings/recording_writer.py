@@ -104,7 +104,7 @@ class RecordingWriter(Carrier):
         return file
 
     def _lock(self, file: BinaryIO) -> None:
-        """Say by a lock that the file is being written, or raise; where files have no locks, do nothing."""
+        """Lock the file while it is being written, or raise; where files have no locks, do nothing."""
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
