@@ -213,8 +213,8 @@ CAUSES = [
     _cause(
         "a second Ctrl-C leaves a block whose run is alive",
         "application.running",
-        "interrupts.install()\n        try:\n            self._let_end(error)\n            waits",
-        "try:\n            self._let_end(error)\n            waits",
+        "interrupts.install()\n        try:\n            self._let_end(error)\n            self._future",
+        "try:\n            self._let_end(error)\n            self._future",
         of_run="running()",
     ),
     _cause(
