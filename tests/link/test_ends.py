@@ -604,9 +604,9 @@ class TestLoop:
         for _ in range(2):
             self.run(loop, 200, LARGE)
             self.run(loop, 50, 100)
-        assert loop.thread is None
         threads = [one for one in threading.enumerate() if one.name == "headrace links" and one not in others]
         assert all(waits.join(thread, PATIENCE) for thread in threads)
+        assert loop.thread is None
         gc.collect()
         assert not open_files() - before
         assert Path("/proc/self/maps").read_text().count("memfd:headrace") == maps

@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import time
 from itertools import pairwise
-from types import SimpleNamespace
 
 import pytest
 
-from headrace import waits
 from headrace.link import loop
-from tests.harness.files import open_files
 from tests.harness.threads import wait_until
 
 
@@ -68,29 +65,3 @@ def test_no_link_takes_the_time_in_which_its_process_was_stopped_for_silence(
     for link in (*links, added):
         serving.remove(link)
         os.close(link.file)
-
-
-def test_a_thread_that_wakes_the_loop_never_writes_to_another_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last link may be gone meanwhile, and another file have the number of the wake-up."""
-    link = _Ticking()
-    before = open_files()
-    serving = loop._Serving(link)
-    opened: list[int] = []
-    is_closing: list[bool] = []
-
-    def write(number: int, value: int) -> None:
-        if not is_closing:
-            is_closing.append(True)
-            serving.remove(link)
-            waits.join(serving.thread)
-            opened.append(os.eventfd(0))
-            assert opened[0] != number
-        os.eventfd_write(number, value)
-
-    monkeypatch.setattr(loop, "os", SimpleNamespace(**{**vars(os), "eventfd_write": write}))
-    wait_until(lambda: link.ticks, "a pass")
-    serving.wake()
-    serving.wake()
-    os.close(opened[0])
-    assert not open_files() - before
-    os.close(link.file)

@@ -55,40 +55,53 @@ class LinkLoop:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._serving: _Serving | None = None
+        self._links: dict[int, Served] = {}
+        self._wake_up = WakeUp()
+        self._epoll = select.epoll()
+        self._epoll.register(self._wake_up, _READABLE)
+        self.thread: threading.Thread | None = None
+        """The thread, while there are links."""
+        self._calls: deque[Callable[[], object]] = deque()
+        self._next_tick = float("inf")  # of the links that were there at the last pass
+        self._has_new = False
         self._is_stopped = False
-        self._latest: _Serving | None = None  # which may still end a link when there are none any more
         self._closing: set[Served] = set()
         self._closing_changed = threading.Condition()
 
     def add(self, link: Served) -> None:
         """Serve a link from now on."""
         with self._lock:
-            if self._serving is None:
-                self._serving = self._latest = _Serving(link)
-            else:
-                self._serving.add(link)
+            self._links[link.fileno()] = link
+            self._epoll.register(link, _READABLE)
+            self._has_new = True
+            if self.thread is None:
+                self._next_tick = float("inf")
+                self.thread = threading.Thread(target=self._run, name="headrace links", daemon=True)
+                self.thread.start()
+        self._wake_up.set()
 
     def watch(self, link: Served, wants_write: bool) -> None:
         """Also serve a link when it can be written to, or no longer."""
-        serving = self._serving
-        if serving is not None:
-            serving.watch(link, wants_write)
+        if self._links.get(link.fileno()) is link:
+            self._epoll.modify(link, _READABLE | _WRITABLE if wants_write else _READABLE)
 
     def remove(self, link: Served) -> None:
-        """Serve a link no more; a second call does nothing."""
+        """Serve a link no more, whose descriptor is still open; a second call does nothing."""
         with self._lock:
-            if self._serving is not None and self._serving.remove(link):
-                self._serving = None
+            descriptor = link.fileno()
+            if self._links.get(descriptor) is link:
+                self._epoll.unregister(descriptor)
+                del self._links[descriptor]
+                self._wake_up.set()
         self.note_closing(link, False)
 
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call a function on the thread of the loop; without links, at once. It takes no lock."""
-        serving = self._serving
-        if serving is not None:
-            serving.call_soon(function)
-        elif not self._is_stopped:
-            function()
+        self._calls.append(function)
+        if self.thread is None:
+            self._call()
+        else:
+            self._wake_up.set()
 
     def note_closing(self, link: Served, has_more_to_say: bool) -> None:
         """Note whether a link that was closed has more to say, or its peer to read, which `wait` waits for."""
@@ -108,102 +121,35 @@ class LinkLoop:
         It may be in a library, such as cuda.core, where Python would end it in a way that aborts the process.
         """
         self._is_stopped = True
-        self._serving = None
-        if self._latest is not None:
-            self._latest.stop()
+        self._wake_up.set()
+        thread = self.thread
+        if thread is not None and thread is not threading.current_thread():
+            waits.join(thread, 1.0)
 
-    @property
-    def thread(self) -> threading.Thread | None:
-        """The thread, while there are links."""
-        serving = self._serving
-        return None if serving is None else serving.thread
-
-
-class _Serving:
-    """One life of the thread: from the first link to the last."""
-
-    def __init__(self, link: Served) -> None:
-        self._links: dict[int, Served] = {}
-        self._epoll = select.epoll()
-        self._wake: _WakeUp | None = _WakeUp()
-        self._epoll.register(self._wake.descriptor, select.EPOLLIN)
-        self._is_over = False
-        self._calls: deque[Callable[[], object]] = deque()
-        self._next_tick = float("inf")  # of the links that were there at the last pass
-        self._has_new = False
-        self.add(link)
-        self.thread = threading.Thread(target=self._run, name="headrace links", daemon=True)
-        self.thread.start()
-
-    def add(self, link: Served) -> None:
-        descriptor = link.fileno()
-        self._links[descriptor] = link
-        self._epoll.register(descriptor, _READABLE)
-        self._has_new = True
-        self.wake()
-
-    def wake(self) -> None:
-        wake = self._wake
-        if wake is not None:
-            os.eventfd_write(wake.descriptor, 1)
-
-    def call_soon(self, function: Callable[[], object]) -> None:
-        self._calls.append(function)
-        self.wake()
-        if self._wake is None:  # the last link has gone, and the thread with it
-            self._call()
+    def _run(self) -> None:
+        while self._serve_once():
+            pass
+        self._call()  # what has come before others saw that the thread has ended
 
     def _call(self) -> None:
-        while self._calls:
+        while self._calls and not self._is_stopped:
             with suppress(IndexError):  # another thread was faster
                 _guarded(self._calls.popleft())
 
-    def stop(self) -> None:
-        self._is_over = True
-        self.wake()
-        if self.thread is not threading.current_thread():
-            waits.join(self.thread, 1.0)
-
-    def watch(self, link: Served, wants_write: bool) -> None:
-        descriptor = link.fileno()
-        if self._links.get(descriptor) is link:
-            self._epoll.modify(descriptor, _READABLE | _WRITABLE if wants_write else _READABLE)
-
-    def remove(self, link: Served) -> bool:
-        """Remove a link whose descriptor is still open; return whether it was the last."""
-        descriptor = link.fileno()
-        if self._links.get(descriptor) is not link:
-            return False
-        self._epoll.unregister(descriptor)
-        del self._links[descriptor]  # last: without links the thread closes the epoll
-        if not self._links:
-            self.wake()
-        return not self._links
-
-    def _run(self) -> None:
-        try:
-            while self._serve_once():
-                pass
-        finally:
-            self._epoll.close()
-            self._wake = None
-            if not self._is_over:
-                self._call()
-
     def _serve_once(self) -> bool:
         """Wait for something to do and do it; return False if there are no links any more."""
-        wake = self._wake
-        assert wake is not None
         seconds = 0.0 if self._has_new else min(max(self._next_tick - monotonic(), 0.0), _LONGEST)
         for descriptor, event in self._epoll.poll(seconds):
             link = self._links.get(descriptor)
-            if descriptor == wake.descriptor:
-                os.eventfd_read(descriptor)
-            elif link is not None:
+            if link is not None:
                 _guarded(link.serve, event != _WRITABLE, event & _WRITABLE != 0)
+            elif descriptor == self._wake_up.fileno():
+                self._wake_up.clear()
         self._call()
-        if self._is_over or not self._links:
-            return False
+        with self._lock:
+            if self._is_stopped or not self._links:
+                self.thread = None
+                return False
         now = monotonic()  # of the whole pass: the process may be stopped in it, which the next one finds
         if self._has_new or now >= self._next_tick:
             self._has_new = False  # a link that is added meanwhile sets it again, and wakes the loop
@@ -213,18 +159,31 @@ class _Serving:
         return True
 
 
-class _WakeUp:
+class WakeUp:
     """A descriptor that ends a wait. It is closed with the last reference.
 
     Whoever writes to it has one, so its number is not that of another file meanwhile.
     """
 
     def __init__(self) -> None:
-        self.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._close = os.close  # modules may be gone at the end of the process
 
+    def fileno(self) -> int:
+        """Return the descriptor, which is readable when it is set."""
+        return self._descriptor
+
+    def set(self) -> None:
+        """End the wait; from any thread."""
+        os.eventfd_write(self._descriptor, 1)
+
+    def clear(self) -> None:
+        """Let the next wait begin."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._descriptor)
+
     def __del__(self) -> None:
-        self._close(self.descriptor)
+        self._close(self._descriptor)
 
 
 def _guarded(function: Callable[..., T], *arguments: Any) -> T | None:

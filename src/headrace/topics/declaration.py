@@ -12,9 +12,9 @@ from headrace.core.values import whole_number
 from headrace.core.wiring import Port, owner_of
 from headrace.topics.discovery import check_topic
 from headrace.topics.operators import ExportTopicOp, ImportTopicOp
-from headrace.topics.publication import Publication, check_queue
-from headrace.topics.subscribe_request import MOST_PLACES
+from headrace.topics.publication import Publication
 from headrace.topics.subscription import Subscription
+from headrace.topics.topic_end import MOST_PLACES, check_queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

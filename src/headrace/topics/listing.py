@@ -11,8 +11,7 @@ from headrace import waits
 from headrace.core.errors import LinkError
 from headrace.link.receiver import Receiver
 from headrace.topics.discovery import discoveries
-from headrace.topics.subscribe_request import SubscribeRequest
-from headrace.topics.subscription import content_of
+from headrace.topics.topic_end import SubscribeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +63,7 @@ def _description_of(publisher: Publisher) -> dict[str, Any]:
             ):
                 return {}
             came.clear()
-        description: dict[str, Any] = content_of(sample)[2]
+        description: dict[str, Any] = sample.data[2]
     except LinkError:
         return {}
     finally:

@@ -17,7 +17,6 @@ import os
 import socket
 import threading
 import time
-import weakref
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,11 +27,10 @@ from headrace.link.listener import Listener
 from headrace.link.protocol import Sample
 from headrace.link.sender import Sender
 from headrace.topics.discovery import check_topic, discoveries
-from headrace.topics.subscribe_request import SubscribeRequest
-from headrace.topics.topic_end import Opened, TopicEnd
+from headrace.topics.topic_end import TOPIC, SubscribeRequest, TopicEnd, check_queue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from headrace.core.control import TimeBase
     from headrace.link.carrier import Carrier
@@ -43,7 +41,6 @@ _log = logging.getLogger("headrace.topics")
 _POP, _REJECT, _FAULT = IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT, IOSpec.QueuePolicy.FAULT
 _PATIENCE = 3.0  # seconds within which a subscriber must answer
 _RETRY = 1.0  # seconds until a publisher that cannot be announced is announced again
-POLICIES = (_POP, _REJECT, _FAULT)
 
 
 class _Item(NamedTuple):
@@ -55,8 +52,6 @@ class _Item(NamedTuple):
 
 class Publication(TopicEnd):
     """A topic that this program publishes, until it is closed.
-
-    One that is dropped without `close` ends, too, and the log says so.
 
     Parameters
     ----------
@@ -89,8 +84,7 @@ class Publication(TopicEnd):
         on_room: Callable[[], object] = lambda: None,
         ways: Sequence[Discovery] | None = None,
     ) -> None:
-        opened = _Opened(check_topic(topic))
-        super().__init__(topic, opened)
+        super().__init__(check_topic(topic))
         check_queue(f"Publication({topic!r})", size, policy)
         self.program = program
         self.size, self.policy = size, policy
@@ -102,20 +96,19 @@ class Publication(TopicEnd):
         self._lock = threading.Lock()
         self._last: _Item | None = None
         self._gone_sent = self._gone_lost = 0
-        self._subscribers, self._arriving, self._announced = (
-            opened.subscribers,
-            opened.arriving,
-            opened.announced,
-        )
+        self._subscribers: list[Subscriber] = []
+        self._arriving: list[Subscriber] = []  # whose connection is made, and who have not answered
+        # Of each way, how it is announced there, and who listens.
+        self._announced: dict[Discovery, tuple[Announcement, Listener]] = {}
         self._look_again_at = math.inf
         ways = discoveries() if ways is None else ways
         # By the clocks of two hosts, a publisher that is there already may seem to begin later than this one.
         self._started = max(time.time_ns(), self._find_others(ways) + 1)
-        opened.begin(self)
+        self._thread.start()
         try:
             for way in ways:
                 self._announced[way] = self._announce(way)
-                self._thread.wake()
+                self._wake()
         except BaseException:
             self.close()
             raise
@@ -127,7 +120,7 @@ class Publication(TopicEnd):
                 announced.listening,
                 token=announced.token,
                 identity=announced.identity,
-                find_taker=partial(_taker_of, weakref.ref(self)),
+                find_taker=self._taker_of,
             )
         except BaseException:
             announced.close()
@@ -165,7 +158,7 @@ class Publication(TopicEnd):
                 subscriber.offer(item)
             is_awaited = bool(self._subscribers)
         if is_awaited:
-            self._thread.wake()
+            self._wake()
 
     @property
     def has_room(self) -> bool:
@@ -197,7 +190,7 @@ class Publication(TopicEnd):
         return list(self._subscribers)
 
     def describe(self) -> dict[str, Any]:
-        """Return what a subscriber is told when it joins: plain data."""
+        """Return what a subscriber is told when it joins."""
         return {
             "topic": self.topic,
             "program": self.program,
@@ -205,7 +198,7 @@ class Publication(TopicEnd):
             "host": socket.gethostname(),
             "policy": self.policy.name,
             "published": self.published,
-            "time": None if self._time_base is None else tuple(self._time_base),
+            "time": self._time_base,
             "subscribers": [
                 {
                     "pid": each.request.pid,
@@ -217,15 +210,13 @@ class Publication(TopicEnd):
             ],
         }
 
-    def close(self) -> None:
-        """Tell the subscribers that the topic has ended; what is still in their outboxes is lost, and counted.
-
-        A second call does nothing.
-        """
-        if self._thread.is_closing:
-            return
-        self._thread.close()
+    def _release(self) -> None:
+        """Tell the subscribers that the topic has ended; what is still in their outboxes is lost, and counted."""
+        for announcement, listener in self._announced.values():
+            announcement.close()
+            listener.close()
         for subscriber in (*self._arriving, *self._subscribers):
+            subscriber.sender.end()
             self._remove(subscriber)
         self._last = None
 
@@ -237,24 +228,28 @@ class Publication(TopicEnd):
 
     def _taker_of(self, purpose: Purpose) -> Callable[[Carrier], None] | None:
         """Return what makes a subscriber of a connection; None if it is for another topic."""
+        if purpose.kind != TOPIC:
+            return None
         request = SubscribeRequest.of(purpose)
         return partial(self._join, request) if request.topic == self.topic else None
 
     def _join(self, request: SubscribeRequest, carrier: Carrier) -> None:
         # The message has other receivers, and each subscriber may write to what it got.
-        sender = Sender(carrier, request.terms(), self._thread.wake, sends_in_place=False)
+        sender = Sender(carrier, request.terms(), self._wake, sends_in_place=False)
         subscriber = Subscriber(request, sender, self.size, self.policy)
         with self._lock:
             self._arriving.append(subscriber)
-        self._thread.wake()
+        self._wake()
 
     # The thread of the publication.
 
-    def _step(self) -> float | None:
-        if (
-            self._thread.readable.intersection(self._thread.descriptors)
-            or time.monotonic() >= self._look_again_at
-        ):
+    def _descriptors(self) -> Iterable[int]:
+        """Return what tells of a change where the topic is announced."""
+        announced = list(self._announced.values())
+        return {each.watch.fileno() for each, _ in announced if each.watch is not None}
+
+    def _step(self, readable: set[int]) -> float | None:
+        if readable.intersection(self._descriptors()) or time.monotonic() >= self._look_again_at:
             self._announce_again()
         for subscriber in (*self._arriving, *self._subscribers):
             try:
@@ -367,39 +362,6 @@ class Publication(TopicEnd):
         return newest
 
 
-class _Opened(Opened):
-    """What a publication has open."""
-
-    def __init__(self, topic: str) -> None:
-        super().__init__("publication", topic)
-        self.subscribers: list[Subscriber] = []
-        self.arriving: list[Subscriber] = []
-        """Those whose connection is made, and who have not answered."""
-        self.announced: dict[Discovery, tuple[Announcement, Listener]] = {}
-        """Of each way, how it is announced there, and who listens."""
-
-    @property
-    def descriptors(self) -> set[int]:
-        """The descriptors that tell of a change where the topic is announced."""
-        announced = list(self.announced.values())
-        return {each.watch.fileno() for each, _ in announced if each.watch is not None}
-
-    def release(self) -> None:
-        """Let nobody find the topic, or join it, and tell the subscribers that it has ended."""
-        for announcement, listener in self.announced.values():
-            announcement.close()
-            listener.close()
-        for subscriber in (*self.arriving, *self.subscribers):
-            subscriber.sender.end()
-            subscriber.sender.close()
-
-
-def _taker_of(reference: weakref.ref[Publication], purpose: Purpose) -> Callable[[Carrier], None] | None:
-    """Return what makes a subscriber of a connection; None if it is for another topic, or for none any more."""
-    publication = reference()
-    return None if publication is None else publication._taker_of(purpose)
-
-
 class Subscriber:
     """One subscriber of a publication, and its outbox. Whoever changes it holds the lock of the publication."""
 
@@ -454,16 +416,3 @@ class Subscriber:
             self.outbox.appendleft(item)
         else:
             self.lost += 1
-
-
-def check_queue(where: str, size: Any, policy: Any, most: int | None = None) -> None:
-    """Raise TopicError if a topic cannot have a queue of that size and policy."""
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise TopicError(f"{where}: size must be a number of messages of 1 or more, not {size!r}")
-    if most is not None and size > most:
-        raise TopicError(f"{where}: size must be at most {most} messages, not {size}")
-    if policy not in POLICIES:
-        raise TopicError(
-            f"{where}: policy must be POP (the newest messages, for which nobody waits), REJECT or FAULT (wait), "
-            f"not {policy!r}"
-        )

@@ -15,21 +15,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import weakref
 from collections import deque
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.core.control import TimeBase, counts_since_1970
-from headrace.core.errors import CrossingError, LinkError, PeerLost, ProtocolError, TopicError
+from headrace.core.errors import CrossingError, LinkError, PeerLost, TopicError
 from headrace.core.ports import IOSpec
 from headrace.link.receiver import Receiver
 from headrace.topics.discovery import PublisherGone, check_topic, discoveries
-from headrace.topics.publication import check_queue
-from headrace.topics.subscribe_request import MOST_PLACES, SubscribeRequest
-from headrace.topics.topic_end import Opened, TopicEnd
+from headrace.topics.topic_end import MOST_PLACES, SubscribeRequest, TopicEnd, check_queue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from headrace.link.protocol import Sample
     from headrace.topics.discovery import Discovery, Publisher, Watch
@@ -65,8 +64,6 @@ class Message(NamedTuple):
 class Subscription(TopicEnd):
     """A topic that this program receives, until it is closed.
 
-    One that is dropped without `close` ends, too, and the log says so.
-
     Parameters
     ----------
     topic
@@ -94,8 +91,7 @@ class Subscription(TopicEnd):
         on_change: Callable[[], object] = lambda: None,
         ways: Sequence[Discovery] | None = None,
     ) -> None:
-        self._open = _Opened(check_topic(topic))
-        super().__init__(topic, self._open)
+        super().__init__(check_topic(topic))
         check_queue(f"Subscription({topic!r})", size, policy, MOST_PLACES)
         self.received = 0
         """The number of messages that were taken."""
@@ -121,8 +117,14 @@ class Subscription(TopicEnd):
         self._refused: set[Publisher] = set()
         self._retry_at: float | None = None
         self._ways = discoveries() if ways is None else ways
-        self._open.watches += [way.watch(topic) for way in self._ways]
-        self._open.begin(self)
+        self._link: _Link | None = None  # to the publisher that it follows
+        self._watches: list[Watch] = []
+        try:
+            self._watches += (way.watch(topic) for way in self._ways)
+        except BaseException:
+            self._release()
+            raise
+        self._thread.start()
 
     def take(self) -> Message | None:
         """Return the next message, or None if there is none now."""
@@ -152,18 +154,15 @@ class Subscription(TopicEnd):
         """Whether it has a publisher now."""
         return self._link is not None
 
-    def close(self) -> None:
-        """Receive no more; a second call does nothing."""
-        if self._thread.is_closing:
-            return
-        self._thread.close()
+    def _release(self) -> None:
+        for watch in self._watches:
+            watch.close()
+        if self._link is not None:
+            self._link.close()
+            self._link = None
         with self._lock:
             self.undelivered = len(self._inbox)
             self._inbox.clear()
-
-    @property
-    def _link(self) -> _Link | None:
-        return self._open.link
 
     def __repr__(self) -> str:
         state = "connected" if self.is_connected else "waits for a publisher"
@@ -176,15 +175,10 @@ class Subscription(TopicEnd):
         has_come = False
         with self._lock:
             while (sample := self._sample_of(link)) is not None:
-                try:
-                    number, published, data = content_of(sample)
-                except ProtocolError as error:  # `_serve` leaves the link
-                    link.failure = error
-                    break
-                if not number:
+                number, published, data = sample.data
+                if not number:  # what the publisher says of itself
                     self.description = data
-                    link.published_before = data["published"]
-                    link.time_base = time_base_of(data)
+                    link.published_before, link.time_base = data["published"], data["time"]
                 elif link.publisher == link.joined_after and number <= link.known:
                     pass  # the last message, which was there before the connection broke
                 else:
@@ -199,13 +193,12 @@ class Subscription(TopicEnd):
 
     def _sample_of(self, link: _Link) -> Sample | None:
         """Return what arrived next; what cannot be read here is reported once, and missed."""
-        while link.failure is None:
+        while True:
             try:
                 return link.receiver.take()
             except CrossingError as error:
                 link.receiver.give_credits(1)
                 self._report(error)
-        return None
 
     def _put(self, link: _Link, message: Message) -> bool:
         """Put a message into the inbox, by the policy; return whether it keeps its place on the link."""
@@ -221,12 +214,16 @@ class Subscription(TopicEnd):
 
     # The thread.
 
-    def _step(self) -> float | None:
+    def _descriptors(self) -> Iterable[int]:
+        """Return what tells of publishers."""
+        return [watch.fileno() for watch in self._watches]
+
+    def _step(self, readable: set[int]) -> float | None:
         link = self._link
         if link is not None and link.is_over:
             self._leave(link)
         try:
-            for watch in self._open.watches:
+            for watch in self._watches:
                 watch.clear()
             self._follow_newest()
         except (OSError, TopicError) as error:  # the folder is not private any more, or no descriptor is left
@@ -237,15 +234,13 @@ class Subscription(TopicEnd):
     def _leave(self, link: _Link) -> None:
         """Close a link that has failed or ended."""
         self._drain(link)
-        self._open.link = None
-        failure = link.failure or link.receiver.failure
+        self._link = None
+        failure = link.receiver.failure
         if failure is None:
             self.has_ended = True
             self._tell()
         elif not isinstance(failure, PeerLost):
             self._report(failure)
-        if link.failure is not None:
-            self._refused.add(link.publisher)
         link.close()
 
     def _follow_newest(self) -> None:
@@ -256,7 +251,7 @@ class Subscription(TopicEnd):
         for publisher in known:
             if self._link is not None and publisher <= self._link.publisher:
                 return
-            if publisher in self._refused or self._thread.is_closing:
+            if publisher in self._refused or self._is_closing:
                 continue
             if self._connect(publisher):
                 return
@@ -279,11 +274,12 @@ class Subscription(TopicEnd):
             known = self._inbox[-1] if self._inbox else None
             after = self._last_from if known is None else known[0].publisher
             number = self._last_number if known is None else known[1].number
-        link = _Link(self, publisher, after, number)
-        link.receiver = Receiver(carrier, self._request.terms(), link.tell)
+        receiver = Receiver(carrier, self._request.terms(), _do_nothing)
+        link = _Link(receiver, publisher, after, number)
+        receiver.on_event = partial(self._arrived, link)
         self.connections += 1
         self.has_ended = False
-        self._open.link = link
+        self._link = link
         self._arrived(link)
         return True
 
@@ -296,100 +292,39 @@ class Subscription(TopicEnd):
 
     def _arrived(self, link: _Link) -> None:
         """Handle that something has changed at a link."""
-        if not hasattr(link, "receiver"):
-            return  # it is about to be there
         self._drain(link)
         if link.is_over:
-            self._thread.wake()
+            self._wake()
 
 
-class _Opened(Opened):
-    """What a subscription has open."""
-
-    def __init__(self, topic: str) -> None:
-        super().__init__("subscription", topic)
-        self.watches: list[Watch] = []
-        self.link: _Link | None = None
-
-    @property
-    def descriptors(self) -> list[int]:
-        """The descriptors that tell of publishers."""
-        return [watch.fileno() for watch in self.watches]
-
-    def release(self) -> None:
-        """Close the watches and the link."""
-        for watch in self.watches:
-            watch.close()
-        link, self.link = self.link, None
-        if link is not None:
-            link.close()
-
-
+@dataclass(slots=True, eq=False)
 class _Link:
-    """The link to one publisher.
-
-    A received array leads to its receiver, and that to this object. The garbage collector does not see the way
-    through the memory of an array. So a link that is closed leads no further: otherwise an operator that keeps a
-    frame would keep itself and its program.
-    """
+    """The link to one publisher."""
 
     receiver: Receiver
-
-    def __init__(
-        self, subscription: Subscription, publisher: Publisher, joined_after: Publisher | None, known: int
-    ) -> None:
-        self._subscription: weakref.ref[Subscription] | None = weakref.ref(subscription)
-        self.publisher = publisher
-        self.joined_after = joined_after
-        """The publisher of the last message before, and the number of that message."""
-        self.known = known
-        self.published_before = 0
-        """The number of messages that were published when it joined."""
-        self.time_base: TimeBase | None = None
-        """What the timestamps of its messages mean."""
-        self.failure: ProtocolError | None = None
-        """What is wrong with a message that came, if the publisher is none of this version, or none at all."""
+    publisher: Publisher
+    joined_after: Publisher | None
+    """The publisher of the last message before, and the number of that message."""
+    known: int
+    published_before: int = 0
+    """The number of messages that were published when it joined."""
+    time_base: TimeBase | None = None
+    """What the timestamps of its messages mean."""
 
     @property
     def is_over(self) -> bool:
         """Whether nothing more comes."""
-        receiver = self.receiver
-        return self.failure is not None or receiver.failure is not None or receiver.has_ended
-
-    def tell(self) -> None:
-        """Tell the subscription that something has changed."""
-        subscription = self._subscription
-        found = None if subscription is None else subscription()
-        if found is not None:
-            found._arrived(self)
+        return self.receiver.failure is not None or self.receiver.has_ended
 
     def close(self) -> None:
-        """Close the link."""
-        self._subscription = None
+        """Close the link.
+
+        A received array leads to its receiver, which leads no further then. The garbage collector does not see the
+        way through the memory of an array, so an operator that keeps a frame would keep itself and its program.
+        """
+        self.receiver.on_event = _do_nothing
         self.receiver.close()
 
 
-def time_base_of(description: dict[str, Any]) -> TimeBase | None:
-    """Return what the timestamps of a publisher mean that says this of itself."""
-    match description.get("time"):
-        case (str() as clock, int() as zero, int() as since_1970):
-            return TimeBase(clock, zero, since_1970)
-    return None
-
-
-def content_of(sample: Sample) -> tuple[int, int, Any]:
-    """Return the number of a message, when it was published, and its data; number 0 describes the publisher.
-
-    Raises
-    ------
-    ProtocolError
-        If no publication of this version sends that.
-    """
-    match sample.data:
-        case (0, int() as published, {"published": int(), **_others} as description):
-            return 0, published, description
-        case (int() as number, int() as published, data) if number > 0:
-            return number, published, data
-    raise ProtocolError(
-        "what came is not a message of a topic: its publisher has another version of headrace"
-    )
+def _do_nothing() -> None:
+    pass

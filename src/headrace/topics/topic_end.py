@@ -1,143 +1,92 @@
-"""TopicEnd: what a publication and a subscription have in common: a thread that serves them, and their reports.
+"""TopicEnd: what a publication and a subscription have in common: their queues, and the thread that serves them.
 
 The link's own thread (`headrace.link.loop`) serves all links of the process and must never wait. Connecting and
 copies of large frames may take long, so they happen on a thread of each end.
+
+Decided against: an end that ends when the program drops it without `close`. The thread would refer to it weakly,
+and what it has open would be an object of its own, with a finalizer on any thread.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import select
 import threading
-import weakref
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from headrace import waits
+from headrace.core.errors import TopicError
+from headrace.core.ports import IOSpec
+from headrace.link.handshake import Purpose
+from headrace.link.loop import WakeUp
+from headrace.link.protocol import Terms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
 _log = logging.getLogger("headrace.topics")
-
-
-class Opened:
-    """What one end of a topic has open, and the thread that serves it.
-
-    The thread refers to this, and not to the end itself, which may be garbage: one that is dropped without `close`
-    ends, too.
-
-    Parameters
-    ----------
-    what
-        ``"publication"`` or ``"subscription"``.
-    topic
-        The name of the topic.
-    """
-
-    def __init__(self, what: str, topic: str) -> None:
-        self.is_closing = False
-        self.readable: set[int] = set()
-        """Those of `descriptors` that ended the last wait."""
-        self._what, self._topic = what, topic
-        self._is_abandoned = False
-        self._woken = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._is_open = True
-        self._lock = threading.Lock()
-        self._end: Callable[[], TopicEnd | None] = lambda: None
-        self._thread = threading.Thread(target=self._run, name=f"headrace topic {topic}", daemon=True)
-
-    @property
-    def descriptors(self) -> Iterable[int]:
-        """What the thread waits for."""
-        raise NotImplementedError
-
-    def release(self) -> None:
-        """Close all that is open."""
-        raise NotImplementedError
-
-    def begin(self, end: TopicEnd) -> None:
-        """Serve an end from now on."""
-        self._end = weakref.ref(end)
-        self._thread.start()
-
-    def wake(self) -> None:
-        """Let the thread serve the end; may be called from any thread, and when it has ended."""
-        with self._lock:
-            if self._is_open:
-                os.eventfd_write(self._woken, 1)
-
-    def close(self) -> None:
-        """End the thread and wait for it, and close all that is open."""
-        self.is_closing = True
-        self.wake()
-        waits.join(self._thread)
-        with self._lock:
-            self._is_open = False
-            os.close(self._woken)
-        self.release()
-
-    def abandon(self) -> None:
-        """End the thread without waiting for it. A finalizer calls it, on any thread: it takes no lock.
-
-        The thread may end before it is woken here, so its descriptor is closed with this object.
-        """
-        if not self.is_closing:
-            self._is_abandoned = self.is_closing = True
-            os.eventfd_write(self._woken, 1)
-
-    def __del__(self) -> None:
-        if getattr(self, "_is_open", False):
-            os.close(self._woken)
-
-    def _run(self) -> None:
-        while not self.is_closing:
-            pause = None
-            end = self._end()
-            try:
-                pause = None if end is None else end._step()
-            except Exception:
-                _log.exception("%s has ended because of an error", self._thread.name)
-                self._end = lambda: None
-            del end
-            self._wait(pause)
-        if self._is_abandoned:
-            _log.warning(
-                "the %s of topic %r was dropped without close(), and has ended; keep it as long as it is needed, "
-                "and close it then",
-                self._what,
-                self._topic,
-            )
-            self.release()
-
-    def _wait(self, seconds: float | None) -> None:
-        """Wait until a descriptor is readable, `wake` was called, or so many seconds have passed."""
-        poll = select.poll()
-        for descriptor in (self._woken, *self.descriptors):
-            poll.register(descriptor, select.POLLIN)
-        ready = poll.poll(None if seconds is None else max(seconds, 0) * 1000 + 1)
-        with suppress(BlockingIOError):
-            os.eventfd_read(self._woken)
-        self.readable = {descriptor for descriptor, _ in ready}
+TOPIC = "topic"
+"""The purpose of a connection of a subscriber; its name has the `SubscribeRequest`."""
+MOST_PLACES = 1024
+"""The most messages that may be under way to a subscriber."""
+_LONGEST_PROGRAM = 200  # characters; a handshake is short
+_POLICIES = (IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT, IOSpec.QueuePolicy.FAULT)
 
 
 class TopicEnd:
-    """A publication or a subscription."""
+    """A publication or a subscription, until it is closed."""
 
-    def __init__(self, topic: str, opened: Opened) -> None:
+    def __init__(self, topic: str) -> None:
         self.topic = topic
-        self._thread = opened
         self._reported: set[str] = set()
+        self._is_closing = False
+        self._wake_up = WakeUp()
+        self._thread = threading.Thread(target=self._run, name=f"headrace topic {topic}", daemon=True)
 
-    def __del__(self) -> None:
-        thread = getattr(self, "_thread", None)  # its __init__ may have failed
-        if thread is not None:
-            thread.abandon()
+    def close(self) -> None:
+        """Receive, or send, no more; a second call does nothing."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self._wake()
+        waits.join(self._thread)
+        self._release()
 
-    def _step(self) -> float | None:
+    def _release(self) -> None:
+        """Close all that is open, after the end of the thread."""
+        raise NotImplementedError
+
+    def _descriptors(self) -> Iterable[int]:
+        """Return what the thread waits for, besides `_wake`."""
+        raise NotImplementedError
+
+    def _step(self, readable: set[int]) -> float | None:
         """Do what is to do; return how long to wait, in seconds, unless something happens."""
         raise NotImplementedError
+
+    def _wake(self) -> None:
+        """Let the thread look again; may be called from any thread, and when it has ended."""
+        self._wake_up.set()
+
+    def _run(self) -> None:
+        readable: set[int] = set()
+        try:
+            while not self._is_closing:
+                readable = self._wait(self._step(readable))
+        except Exception:
+            _log.exception("%s has ended because of an error", self._thread.name)
+
+    def _wait(self, seconds: float | None) -> set[int]:
+        """Wait until something happens, or so many seconds have passed; return the readable descriptors."""
+        poll = select.poll()
+        for descriptor in (self._wake_up.fileno(), *self._descriptors()):
+            poll.register(descriptor, select.POLLIN)
+        ready = poll.poll(None if seconds is None else max(seconds, 0) * 1000 + 1)
+        self._wake_up.clear()
+        return {descriptor for descriptor, _ in ready}
 
     def _report(self, error: BaseException, who: str = "") -> None:
         """Log an error, each kind once; the program goes on."""
@@ -147,3 +96,46 @@ class TopicEnd:
             _log.warning(
                 "topic %r%s: %s: %s (the program goes on; this is logged once)", self.topic, who, kind, error
             )
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeRequest:
+    """What a subscriber wants, which it says in the handshake of its link."""
+
+    topic: str
+    size: int = 1
+    """The number of messages that may be under way to it."""
+    wants_last: bool = True
+    """Whether it wants the last message, if there is one, as soon as it joins."""
+    program: str = ""
+    pid: int = field(default_factory=os.getpid)
+
+    def purpose(self) -> Purpose:
+        """Return the request as the handshake says it."""
+        program = self.program.encode()[:_LONGEST_PROGRAM].decode(errors="ignore")
+        return Purpose(TOPIC, json.dumps({**asdict(self), "program": program}, ensure_ascii=False))
+
+    @staticmethod
+    def of(purpose: Purpose) -> SubscribeRequest:
+        """Return the request that a handshake says."""
+        return SubscribeRequest(**json.loads(purpose.name))
+
+    def terms(self) -> Terms:
+        """Return the terms of the link, the same at both ends.
+
+        The link itself loses nothing: what it has no room for is dropped before it, by the policy of the topic.
+        """
+        return Terms(f"topic {self.topic}", self.size)
+
+
+def check_queue(where: str, size: Any, policy: Any, most: int | None = None) -> None:
+    """Raise TopicError if a topic cannot have a queue of that size and policy."""
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise TopicError(f"{where}: size must be a number of messages of 1 or more, not {size!r}")
+    if most is not None and size > most:
+        raise TopicError(f"{where}: size must be at most {most} messages, not {size}")
+    if policy not in _POLICIES:
+        raise TopicError(
+            f"{where}: policy must be POP (the newest messages, for which nobody waits), REJECT or FAULT (wait), "
+            f"not {policy!r}"
+        )

@@ -30,6 +30,7 @@ from headrace.lazy import import_or_explain
 from headrace.link.connect import connect
 from headrace.link.handshake import check_token
 from headrace.link.listener import listen
+from headrace.link.loop import WakeUp
 from headrace.topics.discovery import PATIENCE, Publisher, PublisherGone, check_topic
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ class ZenohDiscovery:
             self._known[key] = publisher
             watches = list(self._watches)
         for watch in watches:
-            watch.tell()
+            watch.set()
 
 
 class _Announcement:
@@ -234,33 +235,17 @@ class _Announcement:
         self._declared.undeclare()
 
 
-class _Watch:
-    """An event of the system that publishers which come set."""
+class _Watch(WakeUp):
+    """Is set by publishers that come."""
 
     def __init__(self, discovery: ZenohDiscovery) -> None:
+        super().__init__()
         self._discovery = discovery
-        self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-
-    def fileno(self) -> int:
-        """Return the descriptor of the event."""
-        return self._event
-
-    def clear(self) -> None:
-        """Reset the event."""
-        with suppress(BlockingIOError):
-            os.eventfd_read(self._event)
-
-    def tell(self) -> None:
-        """Set the event, unless it is closed."""
-        with self._discovery._lock:
-            if self in self._discovery._watches:
-                os.eventfd_write(self._event, 1)
 
     def close(self) -> None:
         """Watch no more."""
         with self._discovery._lock:
             self._discovery._watches.remove(self)
-            os.close(self._event)
 
 
 def _publisher(discovery: ZenohDiscovery, key: str) -> Publisher | None:
