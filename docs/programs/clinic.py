@@ -78,11 +78,13 @@ def launch(stream, blocks, seconds):
 
 
 def trace(application, file):
-    """Run an application on a simulated H200, in virtual time, and write its trace."""
+    """Run an application on a simulated H200, in virtual time, write its trace, and return its goal."""
     with sim.Machine("h200"):
         app = application()
         watch(app, TraceWriter(file))
+        goal = app.expect("camera->display", p99="5ms")
         app.run()
+    return goal
 
 
 class SlicedClinic(Clinic):

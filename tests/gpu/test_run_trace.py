@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import noisy_neighbour
-from headrace.observe import TraceWriter, summarize_trace, watch
+from headrace.observe import TraceWriter, watch
 from tests.gpu.bench import Bench
 from tests.observe.traces.traces import Trace, load
 
@@ -79,19 +79,6 @@ def test_a_path_is_divided_without_rest(bench: Bench, trace: Trace) -> None:
     assert len(paths) == FRAMES
     for path in paths:
         assert sum(path["parts_us"].values()) == pytest.approx(path["latency_us"], abs=0.01)
-
-
-def test_the_summary_names_both_slices(bench: Bench, file: Path) -> None:
-    summary = summarize_trace(file)
-    slices = {
-        part.where: part.slice.partition(",")[0]
-        for path in summary.paths
-        for part in path.parts
-        if part.slice
-    }
-    assert slices["critical_receiver"] == "slice critical"
-    assert slices["noisy_receiver"] == "slice leftover"
-    assert summary.is_virtual == bench.is_simulated
 
 
 def test_kernels_lie_within_the_interval_of_their_compute(bench: Bench, trace: Trace) -> None:

@@ -15,14 +15,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from headrace import retry
 from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.core import IOSpec
 from headrace.core.error_policy import skip
-from headrace.observe import Miss, TraceWriter, summarize_trace, watch
+from headrace.observe import Miss, TraceWriter, watch
 from tests.harness.application import THOROUGH, App, greedy
 from tests.harness.operators import Step
 from tests.observe.traces.traces import load
@@ -279,15 +278,16 @@ def test_every_figure_is_the_models(seed: int, tmp_path: Path) -> None:
         )
     assert outcome.goals[path].is_met == goal.is_met == told["is_met"], context
 
-    # The trace and its summary.
-    (end,) = load(tmp_path / "trace.json").of("M", name="end")
+    # The trace.
+    trace = load(tmp_path / "trace.json")
+    (end,) = trace.of("M", name="end")
     assert end["args"]["goals"][path] == asdict(outcome.goals[path]), context
-    summary = summarize_trace(tmp_path / "trace.json")
-    in_trace = [(found.count, found.p50, found.p99) for found in summary.paths]
-    judged = [np.percentile(latencies, percent) / MS for percent in (50, 99)] if latencies else []
-    assert in_trace == ([(len(latencies), *map(pytest.approx, judged))] if latencies else []), context
+    in_trace = [sorted(found) for found in trace.latencies.values()]
+    assert in_trace == ([pytest.approx(sorted(each / 1e3 for each in latencies))] if latencies else []), (
+        context
+    )
     dropped = sum(queue.dropped for queue in statistics.queues)
-    assert sum(summary.dropped.values()) == dropped, context
+    assert len(trace.of("i", cat="drop")) == dropped, context
 
     # The page.
     for figures in page:

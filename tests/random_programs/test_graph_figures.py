@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from headrace.gpu import sim
-from headrace.observe import Statistics, TraceWriter, summarize_trace, watch
+from headrace.observe import Statistics, TraceWriter, watch
 from tests.harness.application import THOROUGH, App, event_based, greedy
 from tests.observe.traces.traces import load
 from tests.random_programs.figure_graphs import MS, Graph
@@ -51,7 +51,8 @@ def test_every_figure_of_a_graph_is_the_models(seed: int, tmp_path: Path) -> Non
         statistics.to_prometheus(),
         {each["name"]: each for each in json.loads(statistics.to_json())["goals"]},
     )
-    (end,) = load(tmp_path / "trace.json").of("M", name="end")
+    trace = load(tmp_path / "trace.json")
+    (end,) = trace.of("M", name="end")
 
     for (first, last), goal in goals.items():
         frames, context = graph.frames(first, last), f"seed {seed}: {goal}"
@@ -81,11 +82,11 @@ def test_every_figure_of_a_graph_is_the_models(seed: int, tmp_path: Path) -> Non
 
     _check_operators(graph, statistics, text, page, is_exact)
     paths = graph.paths()
-    summary = summarize_trace(tmp_path / "trace.json")
+    in_trace = trace.latencies
     assert {path.name: path.count for path in statistics.paths} == {
         name: len(each) for name, each in paths.items()
     }
-    assert {path.name.replace(" → ", ","): path.count for path in summary.paths} == {
+    assert {name.replace(" → ", ","): len(each) for name, each in in_trace.items()} == {
         name: len(each) for name, each in paths.items()
     }
     for path in statistics.paths if is_exact else ():
@@ -93,13 +94,12 @@ def test_every_figure_of_a_graph_is_the_models(seed: int, tmp_path: Path) -> Non
         assert (path.latency.max, path.latency.min) == (max(latencies), min(latencies)), path.name
         assert path.latency.mean == pytest.approx(np.mean(latencies)), path.name
         name = path.name.replace(",", " → ")
-        (found,) = [each for each in summary.paths if each.name == name]
-        assert (found.p50, found.p99) == pytest.approx(tuple(np.percentile(latencies, (50, 99)) / MS)), name
+        assert sorted(in_trace[name]) == pytest.approx(sorted(each / 1e3 for each in latencies)), name
         assert (
             f'headrace_path_latency_seconds_count{{application="App",path="{path.name}"}} {path.count}.0'
             in text
         )
-    assert sum(summary.dropped.values()) == sum(queue.dropped for queue in statistics.queues)
+    assert len(trace.of("i", cat="drop")) == sum(queue.dropped for queue in statistics.queues)
 
 
 def _is_met(fates: Counter[str]) -> bool:

@@ -42,7 +42,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "partition": ("headrace.cli.partition", "show the slices that a device would give"),
     "demo": ("headrace.cli.demo", "run the demo, or another of the examples"),
     "bench": ("headrace.cli.bench", "measure headrace beside its peers on this machine"),
-    "trace": ("headrace.cli.trace", "show where the time in a trace file goes"),
     "completion": ("headrace.cli.completion", "print a completion script for a shell"),
 }
 

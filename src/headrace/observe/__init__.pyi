@@ -53,9 +53,4 @@ from headrace.observe.recordings.snapshots import TensorMapCopy as TensorMapCopy
 from headrace.observe.service import MetricsServer as MetricsServer
 from headrace.observe.traces.nvtx_ranges import NvtxRanges as NvtxRanges
 from headrace.observe.traces.otel_spans import OtelSpans as OtelSpans
-from headrace.observe.traces.trace_reader import TraceError as TraceError
-from headrace.observe.traces.trace_summary import PathSummary as PathSummary
-from headrace.observe.traces.trace_summary import Shares as Shares
-from headrace.observe.traces.trace_summary import TraceSummary as TraceSummary
-from headrace.observe.traces.trace_summary import summarize_trace as summarize_trace
 from headrace.observe.traces.trace_writer import TraceWriter as TraceWriter

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,6 @@ from headrace.gpu import sim
 from headrace.observe import (
     OperatorInfo,
     RunInfo,
-    TraceWriter,
-    summarize_trace,
-    watch,
 )
 from headrace.observe.events import recorder
 from headrace.observe.events.gpu_timing import ComputeTimer
@@ -36,9 +32,8 @@ def camera_and_detector(app: Any, period: float, detector: float) -> None:
     app.add_flow(camera, Step(app, inputs=["in"], body=takes(detector), name="detector"))
 
 
-def test_an_operator_that_is_too_slow_for_its_source_is_named_as_saturated(tmp_path: Path) -> None:
+def test_an_operator_that_is_too_slow_for_its_source_is_named_as_saturated() -> None:
     app = App(lambda app: camera_and_detector(app, 5, 6), greedy)
-    watch(app, TraceWriter(tmp_path / "out.json"))
     tracker = app.track()
     app.run()
     statistics = tracker.statistics
@@ -47,29 +42,15 @@ def test_an_operator_that_is_too_slow_for_its_source_is_named_as_saturated(tmp_p
     assert statistics.saturated == ("detector computes 100% of the time",)
     assert "saturated: detector computes 100% of the time" in str(statistics).splitlines()
     assert json.loads(statistics.to_json())["saturated"] == ["detector computes 100% of the time"]
-    summary = summarize_trace(tmp_path / "out.json")
-    assert list(summary.busy.saturated) == ["detector computes 100% of the time"]
-    assert summary.to_dict()["saturated"] == ["detector computes 100% of the time"]
-    assert "saturated: detector computes 100% of the time" in str(summary).splitlines()
-    assert summary.paths[0].conclusion == (
-        "Of the 49.00 ms more, 49.00 ms are spent before camera, "
-        "while detector computes 100% of the time: messages cannot come any faster."
-    )
 
 
-def test_a_pipeline_with_time_left_is_not_called_saturated(tmp_path: Path) -> None:
+def test_a_pipeline_with_time_left_is_not_called_saturated() -> None:
     app = App(lambda app: camera_and_detector(app, 10, 6), greedy)
-    watch(app, TraceWriter(tmp_path / "out.json"))
     tracker = app.track()
     app.run()
     assert tracker.statistics.operator("detector").busy == pytest.approx(0.6, abs=0.01)
     assert tracker.statistics.saturated == ()
     assert "saturated" not in str(tracker.statistics)
-    summary = summarize_trace(tmp_path / "out.json")
-    assert summary.busy.operators["detector"] == pytest.approx(0.6, abs=0.01)
-    assert not summary.busy.saturated
-    assert summary.paths[0].conclusion == "The p99 is close to the median; nothing stands out."
-    assert "busy on the host: detector 60%" in str(summary).splitlines()
 
 
 def test_what_runs_a_few_times_is_not_called_saturated() -> None:
@@ -88,15 +69,6 @@ def test_workers_are_saturated_where_no_operator_is() -> None:
     assert statistics.saturated == ("workers: the only worker computes 100% of the time",)
 
 
-def test_threads_of_a_trace_have_a_share(tmp_path: Path) -> None:
-    app = App(chain(3, 3, 4, count=20, period=10), greedy)
-    watch(app, TraceWriter(tmp_path / "out.json"))
-    app.run()
-    busy = summarize_trace(tmp_path / "out.json").busy
-    assert busy.threads == pytest.approx({"MainThread": 1})
-    assert list(busy.saturated) == ["workers: the only worker computes 100% of the time"]
-
-
 def test_the_workers_of_a_pool_have_a_share_of_their_own() -> None:
     def compose(app: Any) -> None:
         chain(1, 2, 5, 1, count=20, period=10)(app)
@@ -112,7 +84,7 @@ def test_the_workers_of_a_pool_have_a_share_of_their_own() -> None:
     assert found == {"workers": (3, ("a",)), "pool, d": (1, ("d",)), "pool": (2, ("b", "c"))}
 
 
-def test_a_queue_has_the_share_of_its_places_that_are_taken(tmp_path: Path) -> None:
+def test_a_queue_has_the_share_of_its_places_that_are_taken() -> None:
     # Four messages at once, every 40 ms; each takes 10 ms: 3 + 2 + 1 wait for 10 ms each.
     def compose(app: Any) -> None:
         burst = Step(
@@ -126,14 +98,10 @@ def test_a_queue_has_the_share_of_its_places_that_are_taken(tmp_path: Path) -> N
         app.add_flow(burst, Step(app, inputs=["in"], body=takes(10), name="slow"), size=4)
 
     app = App(compose, greedy)
-    watch(app, TraceWriter(tmp_path / "out.json"))
     tracker = app.track()
     app.run()
     expected = 60 / (40 * 4)
     assert tracker.statistics.queue("slow.in").busy == pytest.approx(expected)
-    summary = summarize_trace(tmp_path / "out.json")
-    assert summary.busy.queues["slow.in"] == pytest.approx(expected)
-    assert "filled queues: slow.in 38%" in str(summary).splitlines()
 
 
 def launches(milliseconds: float) -> Any:
@@ -150,7 +118,7 @@ def launches(milliseconds: float) -> Any:
     return body
 
 
-def test_a_slice_is_busy_while_any_work_is_on_it(tmp_path: Path) -> None:
+def test_a_slice_is_busy_while_any_work_is_on_it() -> None:
     # Two operators work for 4 ms of each 10 ms on one slice, at the same time; one for 3 ms on another.
     def compose(app: Any) -> None:
         pool = CudaGreenContextPool(app, sms_per_partition={"live": 16, "other": 16})
@@ -167,7 +135,6 @@ def test_a_slice_is_busy_while_any_work_is_on_it(tmp_path: Path) -> None:
 
     with sim.Machine("h200"):
         app = App(compose)
-        watch(app, TraceWriter(tmp_path / "out.json"))
         tracker = app.track()
         app.run()
     statistics = tracker.statistics
@@ -179,11 +146,6 @@ def test_a_slice_is_busy_while_any_work_is_on_it(tmp_path: Path) -> None:
     assert ["GPU", "0,", "slice", "live", "16", "41%"] in [
         line.split() for line in str(statistics).splitlines()
     ]
-    slices = summarize_trace(tmp_path / "out.json").busy.slices
-    assert slices == {
-        "GPU 0, slice live": pytest.approx(live, abs=0.001),
-        "GPU 0, slice other": pytest.approx(other, abs=0.001),
-    }
 
 
 def test_a_saturated_slice_is_named_where_no_operator_is() -> None:

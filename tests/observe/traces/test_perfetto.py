@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,9 @@ Read = Callable[[Path], TraceProcessor]
 def read() -> Iterator[Read]:
     with perfetto() as read:
         yield read
+
+
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 def check(found: TraceProcessor, trace: Trace) -> None:
@@ -97,3 +102,18 @@ def test_computes_work_on_two_slices_arrows_and_counters(
     assert found.problems == {}
     (row,) = found.query("select count(*) as count from slice where category in ('compute', 'gpu', 'kernel')")
     assert row["count"] == len(known.of("X"))
+
+
+def test_the_queries_of_the_page_tell_what_grows_and_who_works_meanwhile(
+    read: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(DOCS / "programs"))
+    clinic: Any = import_module("clinic")
+    goal = clinic.trace(clinic.Clinic, tmp_path / "out.json")
+    found = read(tmp_path / "out.json")
+    page = (DOCS / "why-is-my-p99-high.md").read_text()
+    parts, work = (found.query(query) for query in re.findall(r"```sql\n(.*?)```", page, re.DOTALL))
+    usual = {row["part"]: row["median"] for row in parts if row["median"] is not None}
+    assert usual == {"gpu camera": 307.5, "gpu segment": 2000.0, "gpu display": 500.0}
+    assert sum(row["late"] or 0 for row in parts) >= goal.figure("p99") / 1e3
+    assert next(iter(work))["name"] == "report"

@@ -20,6 +20,7 @@ from headrace.gpu import sim
 from headrace.gpu.backend import is_in_use
 from headrace.observe import TraceWriter, Watcher, watch
 from headrace.observe.traces.trace_file import TraceFile
+from headrace.observe.traces.trace_writer import Level
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool, RealtimeClock
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler
 from tests.harness import (
@@ -345,3 +346,11 @@ def test_a_file_is_written_in_small_pieces_of_whole_events(
         assert piece.endswith('"')
         assert len(piece) <= 4_096 or piece.count("\n") == 1
     assert len(pieces) - 1 <= 1 + sum(lengths) // 2_000
+
+
+def test_changes_of_a_queue_wait_until_all_of_its_time_is_known() -> None:
+    level = Level()
+    level.change(range(100), 1)
+    assert level.tell(-1) == []
+    level.change([2], -1)
+    assert level.tell(2) == [(0, 1), (1, 2), (2, 2)]

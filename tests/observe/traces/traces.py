@@ -71,6 +71,14 @@ class Trace:
         """Return the values of a counter, in the order of the file."""
         return [(event["ts"], event["args"]["messages"]) for event in self.of("C", name=name)]
 
+    @property
+    def latencies(self) -> dict[str, list[float]]:
+        """The latencies of the messages of each path, in microseconds."""
+        found: defaultdict[str, list[float]] = defaultdict(list)
+        for event in self.of("b", cat="path"):
+            found[event["name"]].append(event["args"]["latency_us"])
+        return dict(found)
+
     def _check_names(self) -> None:
         for event in self.events:
             if event["ph"] == "X":

@@ -105,15 +105,10 @@ class Division:
         The parts in the order of the path: the kind, the operator or the queue, and the slice, as in `Part`.
     parts
         A row for each message: the nanoseconds in each part. Their sum is the latency.
-    gpu_started, gpu_ended
-        A row for each message: when the work on the device began and ended at each operator, or a time long before
-        everything if there was none.
     """
 
     places: list[tuple[str, str, str]]
     parts: NDArray[np.int64]
-    gpu_started: NDArray[np.int64]
-    gpu_ended: NDArray[np.int64]
 
     @property
     def names(self) -> list[str]:
@@ -148,12 +143,7 @@ def divide(flows: Flows, computes: RecentComputes) -> Division:
             ("device", operator.name, operator.slice),
             ("gpu", operator.name, operator.slice),
         ]
-    return Division(
-        places,
-        _Walk(flows, tables).parts.T,
-        np.column_stack([table[Column.GPU_BEGAN] for table in tables]),
-        np.column_stack([table[Column.GPU_ENDED] for table in tables]),
-    )
+    return Division(places, _Walk(flows, tables).parts.T)
 
 
 class _Walk:

@@ -1,7 +1,7 @@
 """Statistics of a run: what each operator, queue and path did, and how long it took.
 
-They are made of the whole run, of its last seconds (`run_figures`), or of a trace file (`trace_shares`), and
-shown as tables, as JSON and to Prometheus.
+They are made of the whole run, or of its last seconds (`run_figures`), and shown as tables, as JSON and to
+Prometheus.
 """
 
 from __future__ import annotations
@@ -312,7 +312,7 @@ class Statistics:
 
         They determine the rate, and messages wait for them.
         """
-        return tuple(saturated(self))
+        return tuple(_saturated(self))
 
     def operator(self, name: str) -> OperatorStatistics:
         """Return the statistics of an operator; raise KeyError if there is none of this name."""
@@ -362,8 +362,8 @@ def _by_name(found: tuple[_Named, ...], name: str, kind: str) -> _Named:
     raise KeyError(f"there is no {kind} {name!r}; there are {', '.join(repr(each.name) for each in found)}")
 
 
-def saturated(statistics: Statistics) -> dict[str, tuple[str, ...]]:
-    """Return what is saturated, in words, with the operators whose work it is; the busiest first.
+def _saturated(statistics: Statistics) -> list[str]:
+    """Return what is saturated, in words, the busiest first.
 
     Something that is busy nearly all of the time determines the rate of a pipeline. Messages wait for it or are
     lost, however even the latencies of the others look. If an operator computes all of the time, its workers and
@@ -382,7 +382,7 @@ def saturated(statistics: Statistics) -> dict[str, tuple[str, ...]]:
             )
             loads.append(("gpu", gpu_busy, f"the GPU works for {name} {gpu_busy:.0%} of the time", (name,)))
     if not loads:
-        return {}
+        return []
     for each in statistics.workers:
         who = "the only worker computes" if each.count == 1 else f"the {each.count} workers compute"
         loads.append(
@@ -396,12 +396,12 @@ def saturated(statistics: Statistics) -> dict[str, tuple[str, ...]]:
         if queue.received >= FEW:
             text = f"the queue {queue.name} is {queue.busy:.0%} full on average"
             loads.append(("queues", queue.busy, text, (queue.name.rpartition(".")[0],)))
-    found: dict[str, tuple[str, ...]] = {}
+    found = []
     named: dict[str, set[str]] = {kind: set() for kind in _EXPLAINED_BY}
     for kind, busy, text, operators in sorted(loads, key=lambda load: (load[0] not in _OWN, -load[1])):
         explained = set().union(*(named[other] for other in _EXPLAINED_BY[kind]))
         if busy >= SATURATED and not explained.intersection(operators):
-            found[text] = operators
+            found.append(text)
             named[kind].update(operators)
     return found
 

@@ -34,9 +34,7 @@ from headrace.observe.events.records import QueueInfo
 from headrace.observe.figures.critical_path import divide
 from headrace.observe.figures.recent_computes import RecentRows
 from headrace.observe.figures.run_figures import ShowsFigures
-from headrace.observe.figures.statistics import saturated
 from headrace.observe.traces.trace_file import Group, TraceFile, Tracks, json_text, place
-from headrace.observe.traces.trace_reader import FORMAT, HOPS
 
 if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
@@ -54,7 +52,7 @@ if TYPE_CHECKING:
 
 END = 1 << 62
 """A time after everything."""
-_MOST = 20_000  # changes that wait at most: of a queue, if its consumer computes for very long
+_MOST_CHANGES = 20_000  # that wait at most: of a queue, if its consumer computes for very long
 
 
 class Level:
@@ -77,7 +75,7 @@ class Level:
         """Return times up to the horizon, or later if too many wait, and the number from each on."""
         order = np.argsort(self._times, kind="stable")
         times, amounts = self._times[order], self._amounts[order]
-        count = max(int(times.searchsorted(horizon, "right")), len(times) - _MOST)
+        count = max(int(times.searchsorted(horizon, "right")), len(times) - _MOST_CHANGES)
         values = self._value + np.cumsum(amounts[:count])
         # The last one of several changes at a time counts.
         is_last = np.diff(times[:count], append=END) > 0
@@ -141,7 +139,6 @@ class TraceWriter(ShowsFigures):
         # When the last work at each place ended.
         self._gpu_ended: defaultdict[str, int] = defaultdict(lambda: -END)
         self._flow_count = 0
-        self._shared_at = run.started
         more = f',"s":"p","args":{{"epoch_ns":{run.epoch}}}'
         self._file.add(self._event("i", '"run"', "run", place(Group.HOST, Group.HOST), run.started, more))
         self._file.write()
@@ -179,7 +176,6 @@ class TraceWriter(ShowsFigures):
         self._add_metadata(
             "headrace",
             {
-                "format": FORMAT,
                 "application": run.application,
                 "epoch_ns": run.epoch,
                 "started_ns": run.started,
@@ -321,7 +317,10 @@ class TraceWriter(ShowsFigures):
         """Keep the metadata of a message until the compute that received it is written."""
         metadata = item.metadata if type(item) is Envelope else None
         # A limited number of entries, and of characters for each.
-        shown = {str(key)[:_LONGEST]: _short(value) for key, value in islice((metadata or {}).items(), _MOST)}
+        shown = {
+            str(key)[:_LONGEST]: _short(value)
+            for key, value in islice((metadata or {}).items(), _MOST_ENTRIES)
+        }
         self._metadata[queue].append(json_text(shown) if shown else "")
 
     # Counters.
@@ -374,31 +373,22 @@ class TraceWriter(ShowsFigures):
         frames = self._frame_names(np.where(flows.computes[:, 0] < 0, -1, sources))
         paths = place(Group.PATHS, Group.PATHS)
         keys = [json_text(part) for part in division.names]
-        received, emitted = flows.times[:, 0::2], flows.times[:, 1::2]
-        columns = zip(HOPS, (received, emitted, division.gpu_started, division.gpu_ended), strict=True)
-        hops = [(column, times.tolist()) for column, times in columns]
         events = []
-        for row, (origin, done, (frame, source), parts) in enumerate(
-            zip(flows.origin.tolist(), flows.done.tolist(), frames, division.parts.tolist(), strict=True)
+        for origin, done, (frame, source), parts in zip(
+            flows.origin.tolist(), flows.done.tolist(), frames, division.parts.tolist(), strict=True
         ):
             self._flow_count += 1
             begins = max(origin, zero)
             # A local id, or Perfetto would show the path among the events of no process.
             track = f'{paths},"id2":{{"local":"{self._flow_count:x}"}}'
             shown = ",".join(f"{key}:{part / 1000}" for key, part in zip(keys, parts, strict=True) if part)
-            times = ",".join(f'"{column}":[{self._times(values[row])}]' for column, values in hops)
             arguments = (
                 f'"frame":{frame},"source":{source},"latency_us":{(done - origin) / 1000},'
-                f'"parts_us":{{{shown}}},{times}'
+                f'"parts_us":{{{shown}}}'
             )
             events.append(self._event("b", name, "path", track, begins, f',"args":{{{arguments}}}'))
             events.append(self._event("e", name, "path", track, max(done, begins)))
         self._file.add(*events)
-
-    def _times(self, times: list[int]) -> str:
-        """Return the times at each operator of a path, in microseconds of the trace."""
-        zero = self._run.started
-        return ",".join([f"{(time - zero) / 1000}" if time > _NEVER else "null" for time in times])
 
     # Kernels.
 
@@ -435,23 +425,7 @@ class TraceWriter(ShowsFigures):
             if operator.streams and not self._run.is_virtual:
                 name = f"{operator.name}: frames kept"
                 self._add_counter(Group.IN_FLIGHT, name, [(self.figures.newest, operator.frames_kept)])
-        # Now and then, for the summary of a trace whose end is missing.
-        if is_last or self.figures.newest - self._shared_at > _SHARED:
-            self._shared_at = self.figures.newest
-            self._add_metadata("busy", self._shares())
         self._file.write()
-
-    def _shares(self) -> dict[str, Any]:
-        """Return how busy everything has been so far, as in `Shares`."""
-        found, threads = self.snapshot(), self.figures.threads()
-        return {
-            "operators": {each.name: each.busy for each in found.operators},
-            "gpu": {each.name: each.gpu_busy for each in found.operators if each.gpu_busy},
-            "queues": {each.name: each.busy for each in found.queues},
-            "threads": {self._tracks.threads[thread]: busy for thread, busy in threads.items()},
-            "slices": {each.name: each.busy for each in found.slices},
-            "saturated": saturated(found),
-        }
 
     def end(self, outcome: Outcome | None) -> None:
         """Write the rest and close the file."""
@@ -509,7 +483,5 @@ def _short(value: Any) -> Any:
 
 _MOST_STREAMS = 1 << 10  # of an operator
 _STRIDE = 1 << 16  # more than the operators of a run, and the ways between them
-_NEVER = -(1 << 61)
-_SHARED = 1_000_000_000  # nanoseconds after which shares are written again
-_MOST = 32  # entries of the metadata
+_MOST_ENTRIES = 32  # of the metadata
 _LONGEST = 200  # characters
