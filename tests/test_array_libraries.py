@@ -28,7 +28,6 @@ ALLOWED = {
     "inference/torch_model.py": "the runtime that runs models of PyTorch",
     "operators/inference.py": "the name of that runtime",
     "cli/info.py": "it prints which packages are installed",
-    "resources/rmm_allocator.py": "RMM's allocator for PyTorch",
 }
 
 

@@ -12,7 +12,6 @@ from headrace.conditions import MemoryAvailableCondition
 from headrace.resources import (
     BlockMemoryPool,
     MemoryStorageType,
-    RMMAllocator,
     StreamOrderedAllocator,
     UnboundedAllocator,
 )
@@ -43,7 +42,6 @@ def write(bench: Bench, stream: Any, tensor: Any, value: int, nanoseconds: int =
         lambda: UnboundedAllocator(),
         lambda: BlockMemoryPool(None, "device", 4 * COUNT, 2),
         lambda: StreamOrderedAllocator(),
-        lambda: RMMAllocator(),
     ],
 )
 def test_a_block_goes_to_another_stream_after_the_work_on_it(bench: Bench, make: Any) -> None:

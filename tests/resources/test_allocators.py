@@ -18,7 +18,6 @@ from headrace.resources import (
     BlockMemoryPool,
     CudaAllocator,
     MemoryStorageType,
-    RMMAllocator,
     StreamOrderedAllocator,
     UnboundedAllocator,
 )
@@ -104,7 +103,7 @@ class TestWhatKeepsABlock:
 
         gc.collect()  # other tests may have left cycles with frames in them, or hold some
         before = set(allocation.in_use)
-        for memory in (pool(2), UnboundedAllocator(), RMMAllocator(), StreamOrderedAllocator()):
+        for memory in (pool(2), UnboundedAllocator(), StreamOrderedAllocator()):
             kind = memory.default_storage
             for number in range(2000):
                 memory.allocate_tensor(number % 900 + 1, "u1")
@@ -141,9 +140,8 @@ class TestTooMuch:
         assert "2 of 2 blocks of 1 KB free" in text
         assert "raise block_size to at least 2000" in text
 
-    @pytest.mark.parametrize("make", [RMMAllocator, StreamOrderedAllocator])
-    def test_limits_in_bytes(self, make: Any) -> None:
-        memory: CudaAllocator = make(None, "1MB", "2MB", name="bytes")
+    def test_limits_in_bytes(self) -> None:
+        memory: CudaAllocator = StreamOrderedAllocator(None, "1MB", "2MB", name="bytes")
         assert memory.pool_size() == 0
         first = memory.allocate_tensor(3 << 19, "u1")
         assert memory.pool_size("device") == 3 << 19
@@ -208,18 +206,15 @@ class TestTooMuch:
 
 class TestArguments:
     def test_defaults_are_those_of_the_reference(self) -> None:
-        rmm, ordered = RMMAllocator(), StreamOrderedAllocator()
-        assert rmm.name == "rmm_pool"
-        assert (rmm.device_memory_initial_size, rmm.device_memory_max_size) == (8 << 20, 16 << 20)
-        assert (rmm.host_memory_initial_size, rmm.host_memory_max_size) == (8 << 20, 16 << 20)
+        ordered = StreamOrderedAllocator()
+        assert (ordered.device_memory_initial_size, ordered.device_memory_max_size) == (8 << 20, 16 << 20)
         assert (ordered.name, ordered.release_threshold) == ("stream_ordered_allocator", 4 << 20)
         assert UnboundedAllocator().name == "unbounded_allocator"
         assert pool().name == "block_memory_pool"
         assert [kind.value for kind in MemoryStorageType] == [0, 1, 2, 3]
-        assert issubclass(RMMAllocator, CudaAllocator)
         assert issubclass(CudaAllocator, Allocator)
         assert isinstance(ordered, CudaAllocator)
-        assert (pool().block_size, rmm.block_size) == (1024, 1)
+        assert (pool().block_size, ordered.block_size) == (1024, 1)
 
     def test_mistakes(self) -> None:
         with pytest.raises(ValueError, match="'p': num_blocks must be from 1 to 1048576, not 0"):
@@ -231,11 +226,7 @@ class TestArguments:
         with pytest.raises(
             ValueError, match=r"initial_size \(8 MB\) is more than device_memory_max_size \(4 MB\)"
         ):
-            RMMAllocator(None, "8MB", "4MB")
-        with pytest.raises(
-            ValueError, match=r"initial_size \(8 MB\) is more than host_memory_max_size \(4 MB\)"
-        ):
-            RMMAllocator(None, host_memory_max_size="4MB")
+            StreamOrderedAllocator(None, "8MB", "4MB")
         with pytest.raises(ValueError, match="'unbounded_allocator' is on device 3, and there are 1"):
             UnboundedAllocator(None, dev_id=3).allocate_tensor(1, "u1")
 

@@ -1,24 +1,21 @@
-"""Other libraries that allocate from a pool: stand-ins of CuPy and RMM, which are not installed everywhere."""
+"""Other libraries that allocate from a pool: a stand-in of CuPy, which is not installed everywhere."""
 
 from __future__ import annotations
 
 import ctypes
 import shutil
-import sys
 from contextlib import contextmanager
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from headrace import gpu
 from headrace._runtime.streams.owners import add_owners
 from headrace.gpu import sim
 from headrace.gpu.allocation import Allocation
 from headrace.gpu.backend import find_backend
 from headrace.resources import (
     BlockMemoryPool,
-    RMMAllocator,
     StreamOrderedAllocator,
     UnboundedAllocator,
 )
@@ -104,7 +101,7 @@ def test_cupy_is_told_what_a_pool_does_not_serve(cupy: Any) -> None:
         memory.cupy_allocator()(4096)
 
 
-@pytest.mark.parametrize("make", [UnboundedAllocator, RMMAllocator, StreamOrderedAllocator])
+@pytest.mark.parametrize("make", [UnboundedAllocator, StreamOrderedAllocator])
 def test_pytorch_is_refused_on_a_simulated_device_with_what_works_instead(make: Any) -> None:
     with pytest.raises(NotImplementedError, match=r"there is no GPU.*torch\.from_dlpack"):
         make().for_torch()
@@ -228,40 +225,3 @@ def test_pytorch_is_refused_where_it_cannot_work(driver: Any, monkeypatch: pytes
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(NotImplementedError, match="there is no C compiler"):
         memory.for_torch()
-
-
-def test_rmm_provides_the_device_memory_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[Any] = []
-
-    class Pool:
-        def __init__(self, upstream: Any, initial_pool_size: int, maximum_pool_size: int) -> None:
-            calls.append(("pool", initial_pool_size, maximum_pool_size))
-            self.next = 0x1000
-
-        def allocate(self, size: int, stream: Any) -> int:
-            self.next += size
-            calls.append(("allocate", size, stream))
-            return self.next - size
-
-        def deallocate(self, pointer: int, size: int, stream: Any) -> None:
-            calls.append(("free", size, stream))
-
-    rmm: Any = ModuleType("rmm")
-    rmm.mr = SimpleNamespace(PoolMemoryResource=Pool, CudaMemoryResource=lambda: None)
-    streams: Any = ModuleType("rmm.pylibrmm.stream")
-    streams.Stream = lambda obj: type(obj).__name__
-    for name, module in (("rmm", rmm), ("rmm.pylibrmm", ModuleType("p")), ("rmm.pylibrmm.stream", streams)):
-        monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(RMMAllocator, "is_on_rmm", True)
-    memory = RMMAllocator(None, "1KB", "4KB")
-    memory.initialize()
-    first = memory.allocate_tensor(1000, "u1", stream=gpu.StreamHandle(sim.Device(0).create_stream()))
-    assert first.data
-    assert memory.pool_size() == 1024
-    del first
-    memory.release()
-    assert calls[0] == ("pool", 1024, 4096)
-    taken = [size for kind, size, stream in calls[1:] if (kind, stream) == ("allocate", "Stream")]
-    freed = [size for kind, size, stream in calls[1:] if (kind, stream) == ("free", "Stream")]
-    assert sorted(taken) == sorted(freed)
-    assert 1024 in taken

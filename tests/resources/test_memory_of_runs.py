@@ -10,7 +10,7 @@ from headrace import Application
 from headrace.conditions import CountCondition
 from headrace.core import Operator
 from headrace.gpu import sim
-from headrace.resources import BlockMemoryPool, MemoryStorageType, RMMAllocator, UnboundedAllocator
+from headrace.resources import BlockMemoryPool, MemoryStorageType, StreamOrderedAllocator, UnboundedAllocator
 from headrace.schedulers import GreedyScheduler
 from tests.harness import App, Step, run
 from tests.resources.pools import Camera, Reader, pool
@@ -134,18 +134,20 @@ def test_resources_are_made_from_a_file(tmp_path: Any) -> None:
         def compose(self) -> None:
             self.scheduler(GreedyScheduler(self))
             self.memory = BlockMemoryPool(self, self.from_config("blocks"), name="blocks")
-            self.rmm = RMMAllocator(self, **self.kwargs("rmm"))
+            self.ordered = StreamOrderedAllocator(self, **self.kwargs("ordered"))
             self.any = UnboundedAllocator(self, name="any")
-            step = Uses(self, CountCondition(self, 1), self.rmm, self.any, name="step", memory=self.memory)
+            step = Uses(
+                self, CountCondition(self, 1), self.ordered, self.any, name="step", memory=self.memory
+            )
             self.add_operator(step)
 
     file = tmp_path / "app.yaml"
     file.write_text(
         "blocks: {storage_type: 1, block_size: 4KB, num_blocks: 3}\n"
-        "rmm: {device_memory_initial_size: 1MB, device_memory_max_size: 1.5 GB}\n"
+        "ordered: {device_memory_initial_size: 1MB, device_memory_max_size: 1.5 GB}\n"
     )
     app = FromFile([])
     app.config(str(file))
     app.run()
     assert (app.memory.storage_type, app.memory.block_size) == (MemoryStorageType.DEVICE, 4096)
-    assert app.rmm.device_memory_max_size == 3 << 29
+    assert app.ordered.device_memory_max_size == 3 << 29

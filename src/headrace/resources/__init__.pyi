@@ -16,4 +16,3 @@ from headrace.resources.cuda_green_context import CudaGreenContextPool as CudaGr
 from headrace.resources.cuda_stream_pool import CudaStreamPool as CudaStreamPool
 from headrace.resources.memory_sources import MemoryStorageType as MemoryStorageType
 from headrace.resources.ring_allocator import RingAllocator as RingAllocator
-from headrace.resources.rmm_allocator import RMMAllocator as RMMAllocator

@@ -274,9 +274,8 @@ class Allocator(Resource):
         ``torch.cuda.empty_cache()``. So the allocator must serve any size. Its limit holds for PyTorch by itself:
         what PyTorch has and what the allocator hands out are not added up.
 
-        The functions that PyTorch calls must be compiled, which takes a C compiler, or RMM for an RMMAllocator.
-        Where there is none, make single tensors with ``torch.from_dlpack(allocator.allocate_tensor(...))`` and
-        pass them as ``out=``.
+        The functions that PyTorch calls must be compiled, which takes a C compiler. Where there is none, make
+        single tensors with ``torch.from_dlpack(allocator.allocate_tensor(...))`` and pass them as ``out=``.
 
         Raises
         ------

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.core.values import Size, byte_size, size_text, whole_number
+from headrace.gpu.backend import active
 from headrace.resources.allocator import Allocator
 from headrace.resources.memory_sources import DeviceMemory, MemorySource, MemoryStorageType, StorageType
 
@@ -121,64 +122,82 @@ class BlockMemoryPool(Allocator):
         )
 
 
-_KINDS = {MemoryStorageType.DEVICE: "device", MemoryStorageType.HOST: "host"}  # as arguments name them
-
-
 class CudaAllocator(Allocator):
     """The base of allocators that serve requests of any size, up to a limit in bytes.
 
     Sizes are rounded up to 512 bytes. Memory that comes back is used again for requests of the same size; where a
     request of another size needs the room, the memory that has been idle longest is given up for it.
+
+    A subclass names in `served` the kinds of memory that it has: device memory, pinned memory of the host, or both.
+    For each of them it takes two sizes, ``device_memory_initial_size``, ``device_memory_max_size`` or the same with
+    ``host``: the memory from the start of a run, 8 MB unless given, and the most that may be in use at once, 16 MB.
     """
 
-    _sizes: dict[MemoryStorageType, tuple[int, int]]
+    served: ClassVar[tuple[MemoryStorageType, ...]] = (MemoryStorageType.DEVICE,)
 
-    def _read_sizes(self, storage: MemoryStorageType, initial: Size, most: Size) -> tuple[int, int]:
-        """Return the size with which a pool begins and its limit, in bytes."""
-        prefix = f"{self.name!r}: {_KINDS[storage]}_memory"
-        sizes = byte_size(initial, f"{prefix}_initial_size"), byte_size(most, f"{prefix}_max_size", 1)
-        if sizes[0] > sizes[1]:
-            raise ValueError(
-                f"{prefix}_initial_size ({size_text(sizes[0])}) is more than {_KINDS[storage]}_memory_max_size "
-                f"({size_text(sizes[1])})"
-            )
-        self._sizes = {**getattr(self, "_sizes", {}), storage: sizes}
-        return sizes
+    def __init__(
+        self, fragment: Composition | None = None, *args: Any, dev_id: int = 0, name: str = "", **kwargs: Any
+    ) -> None:
+        sizes = {
+            size: kwargs.pop(size, usual)
+            for storage in self.served
+            for size, usual in zip(_size_names(storage), ("8MB", "16MB"), strict=True)
+        }
+        super().__init__(fragment, *args, dev_id=dev_id, name=name, **kwargs)
+        for storage in self.served:
+            initial, most = _size_names(storage)
+            first = byte_size(sizes[initial], f"{self.name!r}: {initial}")
+            limit = byte_size(sizes[most], f"{self.name!r}: {most}", 1)
+            if first > limit:
+                raise ValueError(
+                    f"{self.name!r}: {initial} ({size_text(first)}) is more than {most} ({size_text(limit)})"
+                )
+            setattr(self, initial, first)
+            setattr(self, most, limit)
 
     def _limit(self, storage: MemoryStorageType) -> int:
-        return self._sizes[storage][1]
+        return int(getattr(self, _size_names(storage)[1]))
+
+    def _make_source(self, storage: MemoryStorageType) -> MemorySource:
+        usual = super()._make_source(storage)  # raises where this machine has no such memory
+        is_device = storage is MemoryStorageType.DEVICE
+        return DeviceMemory(self.dev_id, keep=self._limit(storage)) if is_device else usual
+
+    def _prepare(self) -> None:
+        for storage in self.served:
+            if storage is MemoryStorageType.DEVICE and not active().has_devices:
+                continue
+            size = getattr(self, _size_names(storage)[0])
+            try:
+                self._store(storage).warm(size)
+            except Exception as error:
+                self._explain(error, f"{self.name!r}: an initial size of {size_text(size)}", storage)
+                raise
 
     def pool_size(self, storage_type: StorageType = MemoryStorageType.DEVICE) -> int:
         """Return the bytes of memory that it has, in use and idle."""
         return self._store(self._storage(storage_type)).size
-
-    def _warm(self, storage: MemoryStorageType) -> None:
-        """Make a pool hold memory from the start."""
-        size = self._sizes[storage][0]
-        try:
-            self._store(storage).warm(size)
-        except Exception as error:
-            self._explain(error, f"{self.name!r}: an initial size of {size_text(size)}", storage)
-            raise
-
-    def _limit_name(self, storage: MemoryStorageType) -> str:
-        """Return the name of the argument that limits a kind of memory."""
-        return f"{_KINDS[storage]}_memory_max_size"
 
     def _why_never(self, size: int, storage: MemoryStorageType) -> str:
         store = self._store(storage)
         if self._block_for(size, storage) <= store.limit:
             return ""
         return (
-            f"{self._limit_name(storage)} is {size_text(store.limit)}, and {self.shortage(storage)}; raise it to "
+            f"{_size_names(storage)[1]} is {size_text(store.limit)}, and {self.shortage(storage)}; raise it to "
             f"at least {self._block_for(size, storage)} bytes for each such allocation in use at once"
         )
 
     def _why_not_now(self, size: int, storage: MemoryStorageType) -> str:
         return (
             f"{self.shortage(storage)}; give the operator MemoryAvailableCondition(fragment, allocator, "
-            f"min_bytes={size}), which lets it wait until memory comes back, or raise {self._limit_name(storage)}"
+            f"min_bytes={size}), which lets it wait until memory comes back, or raise {_size_names(storage)[1]}"
         )
+
+
+def _size_names(storage: MemoryStorageType) -> tuple[str, str]:
+    """Return the names of the arguments that say how much there is of a kind of memory, at first and at most."""
+    kind = storage.name.lower()
+    return f"{kind}_memory_initial_size", f"{kind}_memory_max_size"
 
 
 class StreamOrderedAllocator(CudaAllocator):
@@ -198,7 +217,8 @@ class StreamOrderedAllocator(CudaAllocator):
         The device.
     """
 
-    served = (MemoryStorageType.DEVICE,)
+    device_memory_initial_size: int
+    device_memory_max_size: int
 
     def __init__(
         self,
@@ -210,15 +230,15 @@ class StreamOrderedAllocator(CudaAllocator):
         *,
         name: str = "stream_ordered_allocator",
     ) -> None:
-        super().__init__(fragment, dev_id=dev_id, name=name)
-        self.device_memory_initial_size, self.device_memory_max_size = self._read_sizes(
-            MemoryStorageType.DEVICE, device_memory_initial_size, device_memory_max_size
+        super().__init__(
+            fragment,
+            dev_id=dev_id,
+            name=name,
+            device_memory_initial_size=device_memory_initial_size,
+            device_memory_max_size=device_memory_max_size,
         )
         self.release_threshold = self._keep = byte_size(release_threshold, f"{name!r}: release_threshold")
 
     def _make_source(self, storage: MemoryStorageType) -> MemorySource:
         super()._make_source(storage)  # raises where there is no such device
         return DeviceMemory(self.dev_id, keep=max(self.release_threshold, self.device_memory_initial_size))
-
-    def _prepare(self) -> None:
-        self._warm(MemoryStorageType.DEVICE)

@@ -6,7 +6,6 @@ import gc
 import threading
 from typing import Any
 
-import numpy as np
 import pytest
 
 from headrace import CountCondition, gpu
@@ -14,7 +13,6 @@ from headrace.conditions import MemoryAvailableCondition
 from headrace.resources import (
     BlockMemoryPool,
     MemoryStorageType,
-    RMMAllocator,
     StreamOrderedAllocator,
     UnboundedAllocator,
 )
@@ -102,12 +100,10 @@ def test_frames_that_a_library_carries_come_back_in_order(library: str) -> None:
     assert seen == [[number, number] for number in range(1, 51)]
 
 
-@pytest.mark.parametrize("kind", [UnboundedAllocator, StreamOrderedAllocator, RMMAllocator])
+@pytest.mark.parametrize("kind", [UnboundedAllocator, StreamOrderedAllocator])
 def test_pytorch_allocates_from_a_pool(kind: Any) -> None:
     torch = pytest.importorskip("torch")
     memory = kind() if kind is UnboundedAllocator else kind(None, "0MB", "64MB")
-    if kind is RMMAllocator and memory.is_on_rmm:
-        pytest.skip("RMM has its own way")
     source = memory._store(MemoryStorageType.DEVICE).open()
     before = used_of(source)
     with memory.for_torch():
@@ -147,15 +143,3 @@ def used_of(source: Any) -> int:
     status, used = driver.cuMemPoolGetAttribute(driver.CUmemoryPool(source.pool_handle), attribute)
     assert status == driver.CUresult.CUDA_SUCCESS
     return int(used)
-
-
-def test_rmm_and_pytorch() -> None:
-    pytest.importorskip("rmm")
-    torch = pytest.importorskip("torch")
-    memory = RMMAllocator(None, "8MB", "64MB")
-    assert memory.is_on_rmm
-    tensor = memory.allocate_tensor(1000, "float32")
-    cupy.asarray(tensor)[:] = 3
-    assert np.asarray(cupy.asnumpy(cupy.asarray(tensor))).sum() == 3000
-    with memory.for_torch():
-        assert float(torch.ones(1000, device="cuda").sum()) == 1000

@@ -72,12 +72,38 @@ class CudaStreamPool(GXFResource, headrace.CudaStreamPool):
         return False
 
 
+class _TwoPools(headrace.CudaAllocator):
+    served = (MemoryStorageType.DEVICE, MemoryStorageType.HOST)
+
+    def __init__(
+        self,
+        fragment: Any = None,
+        device_memory_initial_size: int | str = "8MB",
+        device_memory_max_size: int | str = "16MB",
+        host_memory_initial_size: int | str = "8MB",
+        host_memory_max_size: int | str = "16MB",
+        dev_id: int = 0,
+        *,
+        name: str = "rmm_pool",
+    ) -> None:
+        super().__init__(
+            fragment,
+            dev_id=dev_id,
+            name=name,
+            device_memory_initial_size=device_memory_initial_size,
+            device_memory_max_size=device_memory_max_size,
+            host_memory_initial_size=host_memory_initial_size,
+            host_memory_max_size=host_memory_max_size,
+        )
+
+
 @taking(
     "fragment, device_memory_initial_size='8MB', device_memory_max_size='16MB', host_memory_initial_size='8MB', "
-    "host_memory_max_size='16MB', dev_id=0, name='rmm_pool'"
+    "host_memory_max_size='16MB', dev_id=0, name='rmm_pool'",
+    base=_TwoPools,
 )
-class RMMAllocator(GXFResource, headrace.RMMAllocator):
-    """Pools of device memory and of pinned host memory."""
+class RMMAllocator(GXFResource, _TwoPools):
+    """Pools of device memory and of pinned host memory, in memory of the driver's pools."""
 
 
 @taking(

@@ -12,7 +12,7 @@ from headrace_holoscan import lenience
 from headrace_holoscan.conditions import CountCondition
 from headrace_holoscan.core import Application, Operator, OperatorSpec, kwargs_to_arglist
 from headrace_holoscan.core.operator import adopt
-from headrace_holoscan.resources import UnboundedAllocator
+from headrace_holoscan.resources import RMMAllocator, UnboundedAllocator
 from packages.holoscan.tests.core.programs import Seen, run
 
 
@@ -165,6 +165,25 @@ def test_parts_given_by_keyword_have_its_name() -> None:
     assert op.resource("allocator") is pool
     with pytest.raises(RuntimeError, match="count_condition"):
         Params(app, *(CountCondition(app, 3, name="count_condition") for _ in range(2)))
+
+
+def test_an_rmm_allocator_has_a_pool_of_device_memory_and_one_of_the_host() -> None:
+    app = Application()
+    memory = RMMAllocator(app)
+    assert (memory.name, memory.block_size) == ("rmm_pool", 1)
+    assert (memory.device_memory_initial_size, memory.device_memory_max_size) == (8 << 20, 16 << 20)
+    assert (memory.host_memory_initial_size, memory.host_memory_max_size) == (8 << 20, 16 << 20)
+    memory = RMMAllocator(app, host_memory_initial_size="0MB", host_memory_max_size="1MB")
+    memory.initialize()
+    first = memory.allocate_tensor(1 << 20, "u1", "host")
+    assert memory.is_available(16 << 20)
+    assert not memory.is_available(1, "host")
+    with pytest.raises(ValueError, match="serves 'DEVICE', 'HOST' memory, not 'SYSTEM'"):
+        memory.allocate_tensor(1, "u1", "system")
+    del first
+    memory.release()
+    with pytest.raises(ValueError, match=r"initial_size \(8 MB\) is more than host_memory_max_size \(4 MB\)"):
+        RMMAllocator(app, host_memory_max_size="4MB")
 
 
 @pytest.mark.parametrize(

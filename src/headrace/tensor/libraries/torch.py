@@ -154,11 +154,6 @@ class PyTorch(DeviceLibrary):
             return None
 
 
-def use_allocator(allocator: Any) -> AbstractContextManager[Any]:
-    """Return a context in which PyTorch allocates with an allocator of compiled functions, on this thread."""
-    return torch.cuda.use_mem_pool(torch.cuda.MemPool(allocator))  # type: ignore[no-any-return]
-
-
 _count_users: Any = getattr(torch._C, "_storage_Use_Count", None)
 _address = attrgetter("_cdata")
 
