@@ -31,6 +31,7 @@ import numpy as np
 from benchmarks.isolation import SPIN
 from benchmarks.report import RESULTS, circumstances, table
 from headrace import Application, EventBasedScheduler, Operator, PeriodicCondition, gpu
+from headrace.cli.plan_simulation import simulate_apart
 from headrace.planner import Plan, Target, make_plan
 from headrace.planner.deciding import describe
 from headrace.planner.measuring import limits_of, observe
@@ -158,7 +159,7 @@ def compare(make: type[Any], frames: int, turns: int, keep: Callable[[dict[str, 
     def say(line: str) -> None:
         print(f"{time.perf_counter() - began:6.1f} s  {line}", flush=True)
 
-    decision = make_plan(app, targets, frames=frames, report=say)
+    decision = make_plan(app, targets, simulate_apart, frames=frames, report=say)
     none = replace(decision.plan, slices={}, shared_streams=[], segments=[])
     layouts: dict[str, Plan | None] = {
         "declared": None,

@@ -83,8 +83,8 @@ LAYERS = {
     },
     "vocabulary": {"brief", "tensor", "core", "application"},
     "cli": {
-        *("version", "installation", "gpu", "core", "_runtime", "capture"),
-        *("waits", "operators", "topics", "observe", "application", "planner"),
+        *("version", "installation", "gpu", "core", "_runtime", "capture", "conditions", "schedulers"),
+        *("waits", "operators", "topics", "observe", "application", "planner", "resources"),
     },
     "parts": {
         *("version", "waits", "gpu", "core", "_runtime", "conditions", "link", "observe", "operators"),

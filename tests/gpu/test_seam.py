@@ -18,10 +18,12 @@ PACKAGE = Path(gpu.__file__).parents[1]
 BACKENDS = (PACKAGE / "gpu" / "cuda", PACKAGE / "gpu" / "sim")
 # The seam itself finds its backends by name, and the command that explains the choice follows the same rule.
 # The libraries of arrays have one file each; that of the simulated device names it as CuPy's names CuPy.
+# The planner tries plans on the simulated device, in a process of its own, whatever the program's device is.
 FINDS_BY_NAME = (
     PACKAGE / "gpu" / "backend.py",
     PACKAGE / "cli" / "info.py",
     PACKAGE / "tensor" / "libraries" / "simulated.py",
+    PACKAGE / "cli" / "plan_simulation.py",
 )
 # A source without these has no such question: reading all of them as trees would take seconds.
 MENTION = re.compile(r"is_simulated|backend|active\(\)|gpu(\.| import).*(sim|cuda)")

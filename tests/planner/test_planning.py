@@ -13,6 +13,7 @@ import pytest
 
 from headrace import Application, CountCondition, GreedyScheduler, Operator, PeriodicCondition, gpu
 from headrace.cli import main
+from headrace.cli.plan_simulation import Simulated, blocks_of, profile_like, simulate, simulate_apart
 from headrace.core.errors import GraphError
 from headrace.gpu import sim
 from headrace.gpu.backend import active
@@ -20,11 +21,10 @@ from headrace.planner import Decision, Plan, Target, make_plan, read_plan
 from headrace.planner.alone import KEPT, TIMES
 from headrace.planner.deciding import decide, flows_of
 from headrace.planner.measured import Measured, OperatorTimes, Times
-from headrace.planner.measuring import observe
 from headrace.planner.observing import Observed, Tries
+from headrace.planner.report import report
 from headrace.resources import MachineClock
-from tests.planner.programs import HOST, fits, neighbours, waves
-from tests.planner.simulated import Simulated
+from tests.planner.programs import HOST, fits, neighbours, not_simulated, waves
 
 GOAL = Target.parse("control: p99 < 500us")
 
@@ -50,7 +50,7 @@ def small() -> Measured:
 def planned() -> Decision:
     """Return what is planned for a program on an Orin, by measuring it."""
     with sim.Machine("orin"):
-        return make_plan(Simulated(small(), 40, 1), [GOAL], frames=40)
+        return make_plan(Simulated(small(), 40, 1), [GOAL], not_simulated, frames=40)
 
 
 def test_what_is_measured_is_what_the_kernels_take(planned: Decision) -> None:
@@ -73,27 +73,61 @@ def test_the_plan_keeps_the_goal_that_the_program_misses_as_declared(planned: De
     assert planned.plan.slices["control"][0] == 4
     assert figure.is_met
     assert figure.agrees
-    with sim.Machine("orin"):
-        value = observe(Simulated(small(), 40, 1), None, [GOAL], {}).figure(GOAL)
+    declared = replace(planned.plan, slices={}, shared_streams=[], segments=[])
+    (value,) = simulate(small(), declared, [GOAL], 40, "orin")
     assert value is not None
     assert not GOAL.is_met(value)
 
 
 def test_plans_do_not_change_from_run_to_run(planned: Decision) -> None:
     with sim.Machine("orin"):
-        again = make_plan(Simulated(small(), 40, 1), [GOAL], frames=40)
+        again = make_plan(Simulated(small(), 40, 1), [GOAL], not_simulated, frames=40)
     assert again.plan == planned.plan
+
+
+def test_the_process_that_simulates_says_the_same(planned: Decision) -> None:
+    (apart,) = simulate_apart(small(), [planned.plan], [GOAL], 40)
+    assert apart == simulate(small(), planned.plan, [GOAL], 40, "orin")
+
+
+def test_an_operator_without_flows_is_simulated() -> None:
+    tick = replace(small().operators["control"], period=5e6)
+    alone = replace(small(), operators={"control": tick}, flows=[])
+    (rate,) = simulate(alone, Plan("device", 16, {}), [Target.parse("control: rate >= 190")], 40, "orin")
+    assert rate == pytest.approx(200, rel=0.01)
+
+
+def test_a_device_without_a_profile_is_simulated_with_as_many_sms() -> None:
+    profile = profile_like(replace(small(), device="Another GPU"))
+    assert (profile.sm_count, profile.min_partition_size) == (16, 4)
+
+
+@pytest.mark.parametrize(("blocks", "microseconds"), [(16, 100), (264, 40), (2320, 200)])
+def test_simulated_kernels_have_the_measured_curves(blocks: int, microseconds: float) -> None:
+    curve = waves(blocks, microseconds)
+    count, nanoseconds = blocks_of(curve, 2)
+    for sms, times in curve:
+        found = -(-count // (2 * sms)) * nanoseconds
+        assert found == pytest.approx(times.p50, rel=0.35), (sms, count, nanoseconds)
 
 
 def test_a_goal_that_fails_even_alone_on_the_device_is_named_with_by_how_much() -> None:
     goal = Target.parse("vision: p99 < 1ms")
-    decision = decide(neighbours(), [goal], fits, {goal: 1.0})
+    decision = decide(neighbours(), [goal], fits, not_simulated, {goal: 1.0}, 40)
     assert decision.impossible[goal] == pytest.approx(-0.9, abs=0.3)
+    assert "cannot be met" in report(decision, "Plan")
 
 
 def test_a_rate_that_a_clock_misses_by_less_than_a_thousandth_can_be_met() -> None:
     goal = Target.parse("vision: rate >= 60.03")
-    assert not decide(neighbours(), [goal], fits, {goal: 1.0}).impossible
+    assert not decide(neighbours(), [goal], fits, not_simulated, {goal: 1.0}, 40).impossible
+
+
+def test_a_page_shows_each_curve_and_what_would_have_been_next(planned: Decision) -> None:
+    page = report(planned, "Plan for <app>")
+    assert "Plan for &lt;app&gt;" in page
+    assert page.count("<svg") == sum(one.curve is not None for one in planned.measured.operators.values())
+    assert "The next best plan" in page
 
 
 @pytest.mark.parametrize(
@@ -107,7 +141,7 @@ def test_a_rate_that_a_clock_misses_by_less_than_a_thousandth_can_be_met() -> No
 )
 def test_a_goal_about_something_else_is_refused_before_anything_runs(goal: str, error: str) -> None:
     with sim.Machine("orin"), pytest.raises(GraphError, match=error):
-        make_plan(Simulated(small(), 40, 1), [Target.parse(goal)])
+        make_plan(Simulated(small(), 40, 1), [Target.parse(goal)], not_simulated)
 
 
 def test_operators_with_workers_are_refused(planned: Decision) -> None:
@@ -119,7 +153,7 @@ def test_operators_with_workers_are_refused(planned: Decision) -> None:
     app = Program()
     with sim.Machine("orin"):
         with pytest.raises(GraphError, match="workers="):
-            make_plan(app, [Target.parse("filter: p99 < 5ms")])
+            make_plan(app, [Target.parse("filter: p99 < 5ms")], not_simulated)
         operators: dict[str, list[str]] = {"sensor": ["filter"], "filter": []}
         app.use_plan(Plan(planned.plan.device, 16, operators, {"filter": (4, ["filter"])}))
         with pytest.raises(GraphError, match="workers= replicates it"):
@@ -227,6 +261,7 @@ def test_operators_are_measured_alone_with_the_inputs_that_they_had_in_the_progr
         measured = make_plan(
             chain(Sensor, Plain, ["first", "last"]),
             [Target.parse("last: p99 < 5ms")],
+            not_simulated,
             frames=60,
         ).measured
     runs = len(measured.sizes) + 1
@@ -250,7 +285,7 @@ def test_a_chain_that_is_launch_bound_is_measured_as_a_segment_and_captured() ->
     """The launch of a graph takes the host no time here, and each of three launches takes 40 us."""
     goal = Target.parse("c: p99 < 100us")
     with sim.Machine("orin"):
-        decision = make_plan(chain(Buffers, Launch, "abc"), [goal], frames=24)
+        decision = make_plan(chain(Buffers, Launch, "abc"), [goal], simulate_apart, frames=24)
     segment = decision.measured.segments["a", "b", "c"]
     assert segment.host.p50 < 40e3
     assert segment.curve is not None
@@ -266,9 +301,11 @@ def test_a_chain_that_is_launch_bound_is_measured_as_a_segment_and_captured() ->
 def test_a_chain_ends_at_the_operator_of_a_goal_and_shares_a_stream_unless_it_may_be_captured() -> None:
     with sim.Machine("orin"):
         program = chain(Buffers, Launch, "abcd")
-        decision = make_plan(program, [Target.parse("b: p99 < 5ms")], frames=12)
+        decision = make_plan(program, [Target.parse("b: p99 < 5ms")], not_simulated, frames=12)
         assert list(decision.measured.segments) == [("a", "b"), ("c", "d")]
-        plain = make_plan(chain(Buffers, Plain, "abcd"), [Target.parse("b: p99 < 5ms")], frames=12)
+        plain = make_plan(
+            chain(Buffers, Plain, "abcd"), [Target.parse("b: p99 < 5ms")], not_simulated, frames=12
+        )
     assert plain.plan.segments == ()
     assert plain.plan.shared_streams
 
@@ -293,7 +330,7 @@ def test_copies_are_told_from_kernels() -> None:
     """A slice makes kernels slower, and copies take as long as they do."""
     with sim.Machine("orin") as machine:
         program = chain(Sensor, Upload, ["upload"])
-        decision = make_plan(program, [Target.parse("upload: p99 < 5ms")], frames=12)
+        decision = make_plan(program, [Target.parse("upload: p99 < 5ms")], not_simulated, frames=12)
     one = decision.measured.operators["upload"]
     assert one.copies == pytest.approx(FRAME.nbytes / machine.devices[0].profile.copy_bandwidth * 1e9, abs=1)
     assert one.kernels(16).p50 == pytest.approx(100e3, rel=0.1)
@@ -304,7 +341,7 @@ def test_a_plan_says_how_much_of_a_slices_work_is_copies() -> None:
     program = neighbours()
     control = replace(program.operators["control"], copies=10e3)
     program = replace(program, operators={**program.operators, "control": control})
-    decision = decide(program, [GOAL], fits, {GOAL: 1.0})
+    decision = decide(program, [GOAL], fits, not_simulated, {GOAL: 1.0}, 40)
     assert "work of 100us a frame, of which 10us are copies" in decision.reasons["control"]
 
 
@@ -326,7 +363,7 @@ def test_an_operator_that_mostly_returns_when_its_work_is_done_is_on_the_slice_t
     Sensor.sent = 0
     with sim.Machine("orin"):
         measured = make_plan(
-            chain(Sensor, Late, ["late"]), [Target.parse("late: p99 < 5ms")], frames=60
+            chain(Sensor, Late, ["late"]), [Target.parse("late: p99 < 5ms")], not_simulated, frames=60
         ).measured
     assert measured.operators["late"].curve is not None
     assert flows_of(measured, [Target.parse("late: p99 < 5ms")]) == {"late": ["late"]}
@@ -358,8 +395,8 @@ def test_a_hiccup_of_the_host_in_one_of_three_runs_changes_no_figure() -> None:
 PROGRAM = """
 import tempfile
 
-from tests.planner.simulated import Simulated
 from tests.planner.test_planning import small
+from headrace.cli.plan_simulation import Simulated
 
 
 class App(Simulated):
@@ -376,16 +413,17 @@ if __name__ == "__main__":
 """
 
 
-def test_the_command_writes_a_plan_and_a_run_takes_it(
+def test_the_command_writes_a_plan_and_a_page_and_a_run_takes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("app.py").write_text(PROGRAM)
     with sim.Machine("orin"):
         goal = ["--goal", "control: p99 < 500us", "--goal", "net: rate >= 50"]
-        status = main(["plan", "app.py", *goal, "--frames", "40"])
+        status = main(["plan", "app.py", *goal, "--frames", "40", "--report", "report.html"])
         assert status == 0, capsys.readouterr()
         assert set(read_plan("plan.yaml").slices) >= {"control"}
+        assert "<svg" in Path("report.html").read_text()
         assert main(["run", "app.py", "--plan", "plan.yaml"]) == 0
     assert "control: p99 < 500us: predicted" in capsys.readouterr().out
 
@@ -405,5 +443,5 @@ def test_a_program_that_divides_the_device_is_refused_before_it_is_measured_on_s
 
     said: list[str] = []
     with sim.Machine("orin"), pytest.raises(GraphError, match="declare the slices in one place"):
-        make_plan(Divided(small(), 40, 1), [GOAL], frames=40, report=said.append)
+        make_plan(Divided(small(), 40, 1), [GOAL], simulate, frames=40, report=said.append)
     assert said[-1] == "as declared"

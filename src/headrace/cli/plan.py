@@ -7,7 +7,7 @@ counts from their sources on.
 
 examples:
   headrace plan app.py --goal 'control: p99 < 500us' --goal 'vision: rate >= 60'
-  headrace plan app.py --goal 'camera->display: p50 < 20ms' -o plan.yaml
+  headrace plan app.py --goal 'camera->display: p50 < 20ms' -o plan.yaml --report report.html
   headrace run app.py --plan plan.yaml
 
 exit status: 0 every goal was met when the plan ran, 1 one was not or the program failed,
@@ -24,11 +24,13 @@ from pathlib import Path
 
 from headrace.cli import Failed
 from headrace.cli.graph import of_composed
+from headrace.cli.plan_simulation import simulate_apart
 from headrace.cli.program import status_of
 from headrace.cli.run import add_program_arguments, checked
 from headrace.core.run_options import parse_count
 from headrace.planner.deciding import Decision, compared, make_plan
 from headrace.planner.plan import write_plan
+from headrace.planner.report import report
 from headrace.planner.targets import Target
 
 
@@ -50,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, default=Path("plan.yaml"), metavar="FILE", help="the plan (plan.yaml)"
     )
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write a page with all figures, too")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -58,23 +61,26 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    output: Path = options.output
-    if not output.parent.is_dir():  # before minutes of measuring
-        raise Failed(f"cannot write {str(output)!r}: there is no folder {str(output.parent)!r}")
+    for file in filter(None, (options.output, options.report)):  # before minutes of measuring
+        if not file.parent.is_dir():
+            raise Failed(f"cannot write {str(file)!r}: there is no folder {str(file.parent)!r}")
     make = partial(
         make_plan,
         targets=[Target.parse(goal) for goal in options.goal],
+        simulate=simulate_apart,
         frames=parse_count(options.frames),
         report=lambda line: print(line, file=sys.stderr),
     )
     decision = of_composed(options, "plan", make)
-    notes = _notes(decision)
-    head = [f"Plan for {options.program}, {date.today()}.", *notes]
+    title = f"Plan for {options.program}"
+    head = [f"{title}, {date.today()}.", *_notes(decision)]
     try:
-        output.write_text(write_plan(decision.plan, decision.reasons, head), encoding="utf-8")
+        options.output.write_text(write_plan(decision.plan, decision.reasons, head), encoding="utf-8")
+        if options.report is not None:
+            options.report.write_text(report(decision, title), encoding="utf-8")
     except OSError as error:
         raise Failed(f"cannot write {error.filename!r}: {error.strerror}") from None
-    print("\n".join(notes))
+    print("\n".join(_notes(decision)))
     return 0 if all(figure.is_met for figure in decision.figures) else 1
 
 

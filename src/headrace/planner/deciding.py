@@ -1,11 +1,10 @@
 """Deciding: from what was measured to a plan, tried on the device, and corrected until it says what happens.
 
-The best layout of the model is run on the device. What is measured then corrects the model: work takes longer while
-all slices are busy, and what the model leaves out of a target's figure is taken to stay. The search is repeated
-with that, until the figures that were predicted and measured differ by no more than `AGREE`, or `ROUNDS` plans were
-tried. Then the command says that they differ. Of the plans that were tried, the one whose smallest measured margin
-is the largest is the decision. To simulate layouts before one is run was decided against: a second model, which the
-device would have to correct like the first.
+The three best layouts of the model are simulated, and the one with the largest smallest margin there is run on the
+device. What is measured then corrects the model: work takes longer while all slices are busy, and what the model
+leaves out of a target's figure is taken to stay. The search is repeated with that, until the figures that were
+predicted and measured differ by no more than `AGREE`, or `ROUNDS` plans were tried. Then the report says that they
+differ. Of the plans that were tried, the one whose smallest measured margin is the largest is the decision.
 
 The search: every way to give the operators of targets slices of the offered sizes, and the best of them.
 
@@ -21,6 +20,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from headrace.core.errors import GraphError
 from headrace.planner.measured import Measured
@@ -38,6 +38,7 @@ from headrace.planner.observing import Tries
 from headrace.planner.plan import Plan
 from headrace.planner.targets import Target, shown_time
 
+Simulate: TypeAlias = "Callable[[Measured, Sequence[Plan], Sequence[Target], int], list[list[float | None]]]"
 AGREE = 0.2
 """By how much of itself a measured figure may differ from the predicted one."""
 ROUNDS = 3
@@ -46,10 +47,11 @@ ROUNDS = 3
 
 @dataclass(frozen=True)
 class Figure:
-    """A target with its figure in a plan: as predicted and measured; None where it is not known."""
+    """A target with its figure in a plan: as predicted, simulated and measured; None where it is not known."""
 
     target: Target
     predicted: float
+    simulated: float | None = None
     measured: float | None = None
 
     @property
@@ -69,12 +71,14 @@ class Decision:
 
     Attributes
     ----------
-    plan, layout
-        What was decided: as it is declared, and as the model sees it.
+    plan
+        What was decided.
     measured
         What is known of the program, after the corrections.
     figures
         The figure of each target.
+    next_best
+        The plan that would have been next, with its figures; None if there is no other.
     reasons
         Why slices, shared streams and segments are what they are, by name.
     impossible
@@ -82,9 +86,9 @@ class Decision:
     """
 
     plan: Plan
-    layout: Layout
     measured: Measured
     figures: Sequence[Figure]
+    next_best: tuple[Plan, Sequence[Figure]] | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
     impossible: Mapping[Target, float] = field(default_factory=dict)
 
@@ -102,6 +106,7 @@ class Decision:
 def make_plan(
     fragment: Program,
     targets: Sequence[Target],
+    simulate: Simulate,
     *,
     frames: int = 200,
     report: Callable[[str], None] = lambda line: None,
@@ -114,6 +119,8 @@ def make_plan(
         The application; it runs several times.
     targets
         What the plan has to reach.
+    simulate
+        Returns the figure of each target for each plan, on the simulated device.
     frames
         The ticks of the slowest clock in each of these runs, or the computes of sources without one.
     report
@@ -129,7 +136,7 @@ def make_plan(
     scale = dict.fromkeys(targets, 1.0)
     tried: list[Decision] = []
     while True:
-        decision = decide(measured, targets, fits, scale)
+        decision = decide(measured, targets, fits, simulate, scale, frames)
         report(f"trying: {describe(decision.plan)}")
         observed = observe_often(fragment, decision.plan, targets, limits)
         figures = [replace(figure, measured=observed.figure(figure.target)) for figure in decision.figures]
@@ -139,15 +146,21 @@ def make_plan(
         tried.append(decision)
         if decision.agrees or len(tried) == ROUNDS:
             return max(reversed(tried), key=lambda each: each.least)
-        measured = inflated(measured, observed, decision.layout)
+        layout = layout_of(decision.plan, fits)
+        measured = inflated(measured, observed, layout)
         for figure in figures:
-            bare = predict(measured, decision.layout, figure.target).value
+            bare = predict(measured, layout, figure.target).value
             if figure.measured and bare:
                 scale[figure.target] = figure.measured / bare
 
 
 def decide(
-    measured: Measured, targets: Sequence[Target], fits: Fits, scale: Mapping[Target, float]
+    measured: Measured,
+    targets: Sequence[Target],
+    fits: Fits,
+    simulate: Simulate,
+    scale: Mapping[Target, float],
+    frames: int,
 ) -> Decision:
     """Return the plan for what was measured; the same for the same measurements."""
     alone = Layout({}, measured.sm_count, {})
@@ -156,17 +169,32 @@ def decide(
         for target in targets
         if not target.is_met(value := _alone(measured, alone, target) * scale[target])
     }
-    best = best_layout(measured, targets, fits, scale)
-    if best is None:
+    best = best_layouts(measured, targets, fits, scale)
+    if not best:
         raise GraphError(
             "no layout keeps up with the rates that the program has as declared; none was planned"
         )
-    figures = [Figure(each, predict(measured, best.layout, each).value * scale[each]) for each in targets]
-    plan = plan_of(measured, best.layout, figures)
-    return Decision(plan, best.layout, measured, figures, _reasons(measured, plan, figures), impossible)
+    plans = [plan_of(measured, candidate.layout, targets, scale) for candidate in best]
+    simulated = simulate(measured, plans, targets, frames)
+    order = sorted(
+        range(len(plans)), key=lambda index: (-_least(targets, simulated[index], best[index]), index)
+    )
+    figures = [
+        [
+            Figure(target, predict(measured, best[index].layout, target).value * scale[target], value)
+            for target, value in zip(targets, simulated[index], strict=True)
+        ]
+        for index in order
+    ]
+    chosen = order[0]
+    other = (plans[order[1]], figures[1]) if len(order) > 1 else None
+    reasons = _reasons(measured, plans[chosen], figures[0])
+    return Decision(plans[chosen], measured, figures[0], other, reasons, impossible)
 
 
-def plan_of(measured: Measured, layout: Layout, figures: Sequence[Figure]) -> Plan:
+def plan_of(
+    measured: Measured, layout: Layout, targets: Sequence[Target], scale: Mapping[Target, float]
+) -> Plan:
     """Return the plan of a layout, with what launch-bound rows share."""
     return Plan(
         measured.device,
@@ -178,8 +206,17 @@ def plan_of(measured: Measured, layout: Layout, figures: Sequence[Figure]) -> Pl
         },
         launch_bound_rows(measured, layout),
         layout.segments,
-        {str(figure.target): figure.predicted for figure in figures},
+        {str(target): predict(measured, layout, target).value * scale[target] for target in targets},
     )
+
+
+def layout_of(plan: Plan, fits: Fits) -> Layout:
+    """Return the layout of a plan."""
+    sizes = [sms for sms, _ in plan.slices.values()]
+    rest = fits(sizes) if sizes else plan.sm_count
+    places = {each: name for name, (_, names) in plan.slices.items() for each in names}
+    slices = {name: sms for name, (sms, _) in plan.slices.items()}
+    return Layout(slices, rest or 0, places, tuple(map(tuple, plan.segments)))
 
 
 def describe(plan: Plan) -> str:
@@ -209,6 +246,12 @@ def _alone(measured: Measured, layout: Layout, target: Target) -> float:
         [flow for flow in measured.flows if own.issuperset(flow)],
     )
     return predict(only, layout, target).value
+
+
+def _least(targets: Sequence[Target], found: Sequence[float | None], candidate: Candidate) -> float:
+    """Return the smallest margin in a simulation; that of the model where it says nothing."""
+    margins = zip(targets, found, candidate.margins, strict=True)
+    return round(min(known if value is None else target.margin(value) for target, value, known in margins), 2)
 
 
 def compared(figure: Figure) -> str:
@@ -259,11 +302,16 @@ class Candidate:
         return min(self.margins)
 
 
-def best_layout(
-    measured: Measured, targets: Sequence[Target], fits: Fits, scale: Mapping[Target, float] | None = None
-) -> Candidate | None:
-    """Return the best layout, or None; the figures of targets are multiplied by `scale`."""
-    return min(candidates(measured, targets, fits, scale or {}), key=_rank, default=None)
+def best_layouts(
+    measured: Measured,
+    targets: Sequence[Target],
+    fits: Fits,
+    scale: Mapping[Target, float] | None = None,
+    most: int = 3,
+) -> list[Candidate]:
+    """Return the best layouts, the best one first; the figures of targets are multiplied by `scale`."""
+    ranked = sorted(candidates(measured, targets, fits, scale or {}), key=_rank)
+    return ranked[:most]
 
 
 def candidates(

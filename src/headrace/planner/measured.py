@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 
@@ -31,17 +31,27 @@ class Curve:
     def __init__(self, measured: Mapping[int, Times]) -> None:
         if not measured:
             raise ValueError("a curve needs at least one measured number of SMs")
-        self.times: dict[int, Times] = {}
+        self.measured = dict(sorted(measured.items()))
+        self._times: dict[int, Times] = {}
         best = None
-        for count, times in sorted(measured.items()):
+        for count, times in self.measured.items():
             best = times if best is None else Times(min(best.p50, times.p50), min(best.p99, times.p99))
-            self.times[count] = best
+            self._times[count] = best
+
+    def __iter__(self) -> Iterator[tuple[int, Times]]:
+        return iter(self._times.items())
 
     def at(self, sms: int) -> Times:
         """Return the times on a number of SMs; on fewer than were measured, work is spread over more waves."""
-        fitting = [count for count in self.times if count <= sms]
-        smallest = min(self.times)
-        return self.times[fitting[-1]] if fitting else self.times[smallest].scaled(smallest / sms)
+        found = None
+        for count, times in self._times.items():
+            if count > sms:
+                break
+            found = times
+        if found is not None:
+            return found
+        smallest = next(iter(self._times))
+        return self._times[smallest].scaled(smallest / sms)
 
 
 @dataclass(frozen=True, slots=True)
