@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from headrace import Tensor, TensorMap, as_tensor
 from headrace.core.errors import CrossingError
-from headrace.link.codec import array_at, as_data, decode, decode_array, encode, encode_array, memory_of
+from headrace.link.codec import decode, encode
 from headrace.link.protocol import MOST_PLACES
 from headrace.tensor import DLDataType
 from headrace.tensor.types import CPU
@@ -44,9 +44,9 @@ class Boxes:
 
 def cross(data: Any, acq_timestamp: int | None = None, metadata: Any = None) -> Any:
     """Return a message after it was encoded, copied and decoded."""
-    description, pieces, _ = encode(data, acq_timestamp, metadata)
+    description, pieces, _, extra = encode(data, acq_timestamp, metadata)
     copies = [np.frombuffer(bytearray(np.ascontiguousarray(piece).tobytes()), np.uint8) for piece in pieces]
-    return decode(description, copies)
+    return decode(description, copies, extra=extra)
 
 
 def same(one: Any, other: Any) -> None:
@@ -90,34 +90,17 @@ def test_an_array_of_any_dtype_and_layout_comes_as_it_was(dtypes: list[Any]) -> 
 
 
 @pytest.mark.parametrize("time", [None, 0, -5, 1 << 90])
-def test_the_usual_message_comes_as_any_other(time: int | None) -> None:
-    """One array takes a way of its own, in less time, and arrives as by the other."""
-    usual = 0
+def test_one_array_comes_as_in_a_message_of_several(time: int | None) -> None:
+    """The description of a message that is one array is remembered."""
     for dtype, layout, ndim in itertools.product([*NUMBERS, *TIMES, *TEXTS, *RECORDS], LAYOUTS, range(4)):
         values = np.arange(99).astype(dtype) if dtype.kind in "iu" else np.zeros(1, dtype)
         array = layout(np.resize(values, [3, 1, 2, 0][:ndim]))
         for data in [array, as_tensor(array)] if dtype in map(np.dtype, "bifd") else [array]:
-            fast = encode_array(data, time)
-            if fast is None:
-                continue
-            usual += 1
-            description, extra, piece, length = fast
-            elements = memory_of(piece) if type(piece) is Tensor else piece
-            assert elements.nbytes == length
-            memory = bytearray(np.ascontiguousarray(elements).tobytes()) + bytearray(3)
-            found = decode_array(description, extra)
-            assert found is not None
-            shape, acquired = found
-            assert acquired == time
-            received = as_data(shape, array_at(shape, memory, 0))
-            expected = cross(data)[0]
-            same(received, expected)
-            assert received.strides == expected.strides or not array.size
-    assert usual > 500
-
-
-def test_a_pickle_is_not_taken_for_the_usual_message() -> None:
-    assert decode_array(encode([1]).description, b"") is None
+            found, acquired, metadata = cross(data, time)
+            (expected,), *rest = cross([data], time)
+            assert [acquired, metadata] == rest == [time, None]
+            same(found, expected)
+            assert found.strides == expected.strides or not array.size
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

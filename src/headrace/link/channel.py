@@ -43,7 +43,7 @@ class Packed(NamedTuple):
 
 def pack(content: Any) -> Packed:
     """Return what is sent for an object; raise CrossingError if it cannot cross."""
-    description, pieces, is_on_device = encode(content)
+    description, pieces, is_on_device, _ = encode(content)
     if is_on_device:
         raise CrossingError(
             "an array in the memory of a GPU does not cross to another process; copy it to the host first, or "

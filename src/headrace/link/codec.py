@@ -1,8 +1,8 @@
 """The codec: a message as a text that describes it and pieces of memory, and back.
 
 Whatever pickle takes travels: one pickle of the whole message (protocol 5), with the memory of its arrays beside
-it. The usual message, one array of the host, takes a shorter way: its description, which is the same for most
-frames of a flow, is made and read once and then remembered on both sides.
+it. The description of the usual message, one array of the host, is the same for most frames of a flow: it is made
+and read once, and then remembered on both sides, which saves half of the time.
 
 An array keeps its strides if its elements lie in memory without gaps, in whatever order of the axes; otherwise it
 is packed in row-major order. Arrays of other libraries travel as tensors and arrive as what they were, if their
@@ -23,7 +23,6 @@ import pickle
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,12 +38,9 @@ from headrace.tensor.types import CPU
 
 Array = np.ndarray[Any, Any]
 Dtype = np.dtype[Any]
-# dtype, shape, strides, and the element type if it is a tensor
-Layout = tuple[Dtype, tuple[int, ...], tuple[int, ...], DLDataType | None]
 ToDevice = Callable[[Array, DLDataType, tuple[int, ...], tuple[int, ...] | None], Tensor | None]
 
 _REMEMBERED = 256
-_LONGEST_REMEMBERED = 2048  # bytes of a description
 _IN_PICKLE = 1024  # bytes of an array that is not worth a piece of its own
 _MOST_PIECES = MOST_PLACES - 1  # the description may need one
 _USUAL = b"a"  # begins the description of a message that is one array; no pickle begins so
@@ -62,70 +58,94 @@ class Encoded(NamedTuple):
         Its memory, as arrays whose elements are sent in row-major order; a `DevicePiece` is on a device.
     is_on_device
         Whether there is such a piece.
+    extra
+        What is new in a message whose description is remembered: its acquisition time.
     """
 
     description: bytes
     pieces: list[Any]
     is_on_device: bool = False
+    extra: bytes = b""
 
 
-# The usual message.
-
-
-def encode_array(data: Any, acq_timestamp: int | None) -> tuple[bytes, bytes, Array | Tensor, int] | None:
-    """Return description, extra, memory and its length of the usual message: one array of the host, no metadata.
-
-    The memory is a tensor itself if its elements lie in row-major order: it may not have to be looked at. It is
-    None for any other message, and for an array whose description is long.
-    """
-    if type(data) is np.ndarray:
-        known = _array_text(data.dtype, data.shape, data.strides)
-    elif type(data) is Tensor and data.device.is_host:
-        known = _array_text(data.dl_dtype, data.shape, data.strides)
-        if known is not None and (not known[3] or data.stream is not None):
-            data = memory_of(data)
-    else:
-        return None
-    if known is None:
-        return None
-    text, order, length, _ = known
-    extra = b"" if acq_timestamp is None else b"%d" % acq_timestamp
-    return text, extra, data if order is None else data.transpose(order), length
-
-
-def decode_array(description: bytes, extra: bytes) -> tuple[Layout, int | None] | None:
-    """Return how the array of the usual message lies in its memory, and the acquisition time.
-
-    It is None for any other message.
+def encode(data: Any, acq_timestamp: int | None = None, metadata: dict[str, Any] | None = None) -> Encoded:
+    """Return a message as a description and pieces of memory, which are not copied.
 
     Raises
     ------
     CrossingError
-        If its element type is not known here.
+        If an object in it cannot be sent.
     """
-    if not description.startswith(_USUAL):
-        return None
+    is_tensor = type(data) is Tensor and data.device.is_host
+    if not metadata and (is_tensor or (type(data) is np.ndarray and _is_plain(data.dtype))):
+        element = data.dl_dtype if is_tensor else data.dtype
+        text, order = _array_text(element, data.shape, data.strides)
+        memory = memory_of(data) if is_tensor else data
+        extra = b"" if acq_timestamp is None else b"%d" % acq_timestamp
+        return Encoded(text, [memory if order is None else memory.transpose(order)], False, extra)
+    stream, pieces = io.BytesIO(), _Pieces()
     try:
-        return _remembered(description), int(extra) if extra else None
+        _Pickler(stream, pieces).dump((data, acq_timestamp, metadata or None))
+    except CrossingError:
+        raise
+    except (TensorError, BufferError) as error:
+        raise CrossingError(f"a message cannot be sent to another process: {error}") from error
+    except Exception as error:  # what pickle raises depends on the object
+        raise CrossingError(
+            f"{brief(data)} cannot be pickled ({type(error).__name__}: {error!s:.500})"
+        ) from error
+    return Encoded(stream.getvalue(), pieces, pieces.is_on_device)
+
+
+def decode(
+    description: Any, pieces: Sequence[Any], to_device: ToDevice | None = None, extra: bytes = b""
+) -> tuple[Any, int | None, dict[str, Any] | None]:
+    """Return data, acquisition time and metadata of a message.
+
+    Parameters
+    ----------
+    description, extra
+        What `encode` wrote.
+    pieces
+        The memory, as writable arrays of bytes that the arrays of the message keep; or as allocations on a device.
+    to_device
+        Copies a tensor to the device of this process that was on a device of the sender's and came through the
+        host. Without it, it stays on the host.
+
+    Raises
+    ------
+    CrossingError
+        If it cannot be unpickled here: a class that is not there, or that raises.
+    """
+    try:
+        if bytes(description[:1]) == _USUAL:
+            element, shape, strides = _remembered(bytes(description))
+            acq_timestamp = int(extra) if extra else None
+            if isinstance(element, DLDataType):
+                return _tensor_in(pieces[0], element, shape, strides, ""), acq_timestamp, None
+            return _array_in(pieces[0], element, shape, strides), acq_timestamp, None
+        message: tuple[Any, int | None, Any] = _Unpickler(description, pieces, to_device).load()
+        return message
     except Exception as error:
-        raise _cannot_be_unpickled(error) from error
+        raise CrossingError(
+            f"an object that another process sent cannot be unpickled ({type(error).__name__}: {error!s:.500})"
+        ) from error
 
 
-def array_at(layout: Layout, memory: Any, offset: int) -> Array:
-    """Return the array of the usual message."""
-    dtype, shape, strides, _ = layout
-    return np.ndarray(shape, dtype, memory, offset, strides)
+@lru_cache(_REMEMBERED)
+def _array_text(
+    element: Dtype | DLDataType, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> tuple[bytes, tuple[int, ...] | None]:
+    """Return the description of a message that is one array or tensor, and the order of its axes in memory."""
+    kept, order = _layout(shape, strides, element.itemsize)
+    return _USUAL + pickle.dumps((element, shape, kept), 5), order
 
 
-def as_data(layout: Layout, array: Array, address: int | None = None) -> Any:
-    """Return the array of the usual message, at an address, as what was sent: an array of NumPy, or a tensor."""
-    _, shape, strides, element = layout
-    if element is None:
-        return array
-    if address is None:
-        address = array.__array_interface__["data"][0]
-    described = (address, shape, strides, element, CPU, False)
-    return Tensor._create(described, array, array.view(), None)
+@lru_cache(_REMEMBERED)
+def _remembered(description: bytes) -> tuple[Dtype | DLDataType, tuple[int, ...], tuple[int, ...] | None]:
+    """Return the element type of the array of a description, its shape, and its strides if they were kept."""
+    found: tuple[Any, tuple[int, ...], Any] = pickle.loads(memoryview(description)[len(_USUAL) :])
+    return found
 
 
 @lru_cache(_REMEMBERED)
@@ -144,92 +164,9 @@ def _layout(
     return strides, order
 
 
-@lru_cache(_REMEMBERED)
-def _array_text(
-    dtype: Dtype | DLDataType, shape: tuple[int, ...], strides: tuple[int, ...]
-) -> tuple[bytes, tuple[int, ...] | None, int, bool] | None:
-    """Return the description of a message that is one array or tensor, and how that lies in memory.
-
-    That is the order of its axes, the bytes of its elements, and whether they are in row-major order. None stands
-    for elements that are no bytes of their own or unknown to NumPy, and for an array whose description is long.
-    """
-    if dtype.typestr is None if isinstance(dtype, DLDataType) else not _is_plain(dtype):
-        return None
-    kept, order = _layout(shape, strides, dtype.itemsize)
-    text = _USUAL + pickle.dumps((dtype, shape, kept), 5)
-    if len(text) > _LONGEST_REMEMBERED:
-        return None
-    return text, order, prod(shape) * dtype.itemsize, strides == row_major(shape, dtype.itemsize)
-
-
-@lru_cache(_REMEMBERED)
-def _remembered(description: bytes) -> Layout:
-    """Return how the array of a description lies in its memory."""
-    kind, shape, strides = pickle.loads(memoryview(description)[len(_USUAL) :])
-    is_tensor = isinstance(kind, DLDataType)
-    dtype = kind.numpy() if is_tensor else kind
-    steps = row_major(shape, dtype.itemsize) if strides is None else strides
-    return dtype, shape, steps, kind if is_tensor else None
-
-
 def _is_plain(dtype: Dtype) -> bool:
     """Return whether the elements of an array are bytes of their own."""
     return not dtype.hasobject and dtype.kind != "T"
-
-
-# Every other message.
-
-
-def encode(data: Any, acq_timestamp: int | None = None, metadata: dict[str, Any] | None = None) -> Encoded:
-    """Return a message as a description and pieces of memory, which are not copied.
-
-    Raises
-    ------
-    CrossingError
-        If an object in it cannot be sent.
-    """
-    stream, pieces = io.BytesIO(), _Pieces()
-    try:
-        _Pickler(stream, pieces).dump((data, acq_timestamp, metadata or None))
-    except CrossingError:
-        raise
-    except (TensorError, BufferError) as error:
-        raise CrossingError(f"a message cannot be sent to another process: {error}") from error
-    except Exception as error:  # what pickle raises depends on the object
-        raise CrossingError(
-            f"{brief(data)} cannot be pickled ({type(error).__name__}: {error!s:.500})"
-        ) from error
-    return Encoded(stream.getvalue(), pieces, pieces.is_on_device)
-
-
-def decode(description: Any, pieces: Sequence[Any], to_device: ToDevice | None = None) -> Any:
-    """Return data, acquisition time and metadata of a message.
-
-    Parameters
-    ----------
-    description
-        What `encode` wrote.
-    pieces
-        The memory, as writable arrays of bytes that the arrays of the message keep; or as allocations on a device.
-    to_device
-        Copies a tensor to the device of this process that was on a device of the sender's and came through the
-        host. Without it, it stays on the host.
-
-    Raises
-    ------
-    CrossingError
-        If it cannot be unpickled here: a class that is not there, or that raises.
-    """
-    try:
-        return _Unpickler(description, pieces, to_device).load()
-    except Exception as error:
-        raise _cannot_be_unpickled(error) from error
-
-
-def _cannot_be_unpickled(error: Exception) -> CrossingError:
-    return CrossingError(
-        f"an object that another process sent cannot be unpickled ({type(error).__name__}: {error!s:.500})"
-    )
 
 
 class _Pieces(list[Any]):

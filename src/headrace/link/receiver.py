@@ -22,10 +22,9 @@ from typing import Any
 import numpy as np
 
 from headrace import waits
-from headrace.core.errors import CrossingError
 from headrace.gpu.backend import active
 from headrace.link.carrier import Buffer, Carrier
-from headrace.link.codec import array_at, as_data, decode, decode_array
+from headrace.link.codec import decode
 from headrace.link.device import DeviceSegment, ReceivedFrames, Uploads
 from headrace.link.end import COLLECT, End
 from headrace.link.loop import LinkLoop, default_loop
@@ -34,7 +33,6 @@ from headrace.link.protocol import IN_BULK, Frame, ReceivingEnd, Sample, Terms
 from headrace.tensor import Tensor
 
 _log = logging.getLogger("headrace.link")
-_new = tuple.__new__  # makes a named tuple without a call of Python
 _EMPTY: Bytes = np.empty(0, np.uint8)
 
 
@@ -113,44 +111,15 @@ class Receiver(End):
                 uploaded.append(True)
             uploading.append((sample, uploaded))
 
-    def _decode_array(self, frame: Frame, bulk: Buffer | None) -> Sample | None:
-        """Return a message that is one array of the host; None if it is another."""
-        number, places, lease, description, extra = frame
-        if description is None or len(places) != 1:
-            return None
-        segment, offset, _ = places[0]
-        try:
-            usual = decode_array(description, extra)
-        except CrossingError:
-            if segment != IN_BULK:
-                self._give_back(lease)
-            raise
-        if usual is None:
-            return None
-        layout, acq_timestamp = usual
-        if segment == IN_BULK:
-            data = as_data(layout, array_at(layout, bulk, offset))
-        else:
-            shared = self._segments[segment]
-            if type(shared) is not Segment:
-                return None
-            array = array_at(layout, shared.mapped, offset)
-            self._lease(array, lease)
-            data = as_data(layout, array, shared.address + offset)
-        return _new(Sample, (data, acq_timestamp, None, number))
-
     def _decode_next(self) -> Sample | None:
         """Return the next message that arrived, whose copies to a device may be under way; or None."""
         try:
             frame, bulk = self._arrived.popleft()
         except IndexError:
             return None
-        sample = self._decode_array(frame, bulk)
-        if sample is not None:
-            return sample
         pieces = self._pieces(frame, bulk)
         described = pieces.pop(0) if frame.description is None else frame.description
-        data, acq_timestamp, metadata = decode(described, pieces, self._to_device)
+        data, acq_timestamp, metadata = decode(described, pieces, self._to_device, frame.extra)
         return Sample(data, acq_timestamp, metadata, frame.number)
 
     def give_credits(self, count: int) -> None:

@@ -2,9 +2,6 @@
 
 A message is sent at once, in the thread that calls `send`, unless memory of a device has to be copied for it first.
 Then it waits in the outbox until the device is done, and later messages wait behind it.
-
-A message that is one array of the host, as most are, takes one pass (`_send_array`). All others are encoded, get
-their places, and are copied there.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ import numpy as np
 
 from headrace.core.errors import LinkError
 from headrace.link.carrier import Buffer, Carrier
-from headrace.link.codec import Encoded, encode, encode_array, memory_of
+from headrace.link.codec import Encoded, encode
 from headrace.link.device import DeviceBytes, DeviceCopies, DevicePiece, DeviceSegment
 from headrace.link.end import End
 from headrace.link.loop import LinkLoop, default_loop
@@ -37,7 +34,6 @@ from headrace.link.protocol import (
     description_fits,
     frame_body,
 )
-from headrace.tensor import Tensor
 from headrace.tensor.copies import HostMemory
 
 _log = logging.getLogger("headrace.link")
@@ -164,10 +160,6 @@ class Sender(End):
         if machine.peer_ended or machine.credits <= len(self._outbox):
             return False
         data, acq_timestamp, metadata, _ = sample
-        if not (metadata or self._outbox):
-            usual = encode_array(data, acq_timestamp)
-            if usual is not None and (self._is_local or usual[3] <= MAX_INLINE):
-                return self._send_array(*usual)
         encoded = encode(data, acq_timestamp, metadata)
         try:
             return self._send_encoded(encoded)
@@ -181,54 +173,10 @@ class Sender(End):
                 self._is_ending = True
                 self._send_ready()
 
-    # A message that is one array.
-
-    def _send_array(self, description: bytes, extra: bytes, piece: Any, length: int) -> bool:
-        """Send a message that is one array, as `_send_encoded` does every other, in one pass.
-
-        Nothing waits in the outbox.
-        """
-        machine = self._machine
-        holders: list[Holder] = []
-        content = b""
-        if length <= MAX_INLINE:
-            place: Place = (IN_BULK, 0, length)
-            content = (memory_of(piece) if type(piece) is Tensor else piece).tobytes()
-        else:
-            memory = self._memory
-            with self._lock:
-                found = memory.find_in_place(piece, length, holders)
-                if found is None:
-                    found = memory.take_slot(memory_of(piece) if type(piece) is Tensor else piece, holders)
-                    if found is None:
-                        self._note_stall(length)
-            if found is None:
-                if self._let_go:
-                    self._after_lock()
-                return False
-            place = found
-            if type(holders[0][0]) is Slot:
-                self._copy(holders)
-        with self._lock:
-            if self.failure is None and not machine.has_ended:
-                carrier = self._carrier
-                if holders:
-                    machine.lend((machine.frames, holders[0][0]))
-                carrier.send(
-                    machine.frame(frame_body((place,), description, extra), len(content)), (content,)
-                )
-                if carrier.wants_write is not self._is_writing:
-                    self._watch()
-        if self._let_go:
-            self._after_lock()
-        return True
-
-    # Every other message.
-
     def _send_encoded(self, encoded: Encoded) -> bool:
         """Send a message if there is memory for it; return whether it was sent."""
         description: bytes | None
-        description, pieces, is_on_device = encoded
+        description, pieces, is_on_device, extra = encoded
         if not description_fits(description, len(pieces)):
             pieces = [np.frombuffer(description, np.uint8), *pieces]
             description = None
@@ -243,7 +191,7 @@ class Sender(End):
         else:
             inline = self._place_in_bulk(pieces, places, bulk, holders)
         # All is made before the copy, which evicts this code and its data from the caches of the processor.
-        outgoing = _Outgoing(frame_body(places, description, b""), bulk, inline, holders)
+        outgoing = _Outgoing(frame_body(places, description, extra), bulk, inline, holders)
         if self._is_local:
             self._copy(holders)
         if is_on_device and self._start_copies(outgoing):
