@@ -20,7 +20,7 @@ from headrace.link import handshake
 from headrace.link import listener as listening
 from headrace.link.carrier import Carrier
 from headrace.link.connect import connect, connect_unix
-from headrace.link.handshake import ClientHandshake, Purpose
+from headrace.link.handshake import Purpose, greet
 from headrace.link.listener import Listener, listen
 from headrace.link.protocol import Kind, pack_message
 from headrace.link.tls import ServerIdentity
@@ -155,7 +155,7 @@ def test_another_token_is_refused_and_both_ends_say_so(listener, encrypted, capl
 def test_strangers_are_refused_while_a_link_beside_them_goes_on(listener, encrypted):
     near, far = connected(listener, encrypted)
     before = descriptors()
-    hello = ClientHandshake(PURPOSE, TOKEN).begin()
+    hello = next(greet(PURPOSE, TOKEN))
     sayings = [
         b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(600),
@@ -177,11 +177,11 @@ def test_strangers_are_refused_while_a_link_beside_them_goes_on(listener, encryp
 def test_a_replayed_handshake_is_refused():
     """Somebody recorded everything that a client said, and says it again."""
     listener = Door()
-    client = ClientHandshake(PURPOSE, TOKEN)
-    said = [client.begin()]
+    client = greet(PURPOSE, TOKEN)
+    said = [next(client)]
     with stranger(listener) as connection:
         connection.sendall(said[0])
-        said.append(client.receive(connection.recv(1000)))
+        said.append(client.send(connection.recv(1000)))
         # The proof is kept back: it would have been right here.
     with stranger(listener) as connection:
         for each in said:
@@ -219,15 +219,13 @@ def test_hundreds_of_connections_that_say_nothing_keep_nobody_out(caplog):
 
 def test_strangers_push_out_each_other_and_not_one_that_is_in_its_handshake():
     listener = Door()
-    client = ClientHandshake(PURPOSE, TOKEN)
+    client = greet(PURPOSE, TOKEN)
     slow = socket.create_connection(listener.address, PATIENCE)
-    slow.sendall(client.begin())
-    answer = slow.recv(client.wanted)
+    slow.sendall(next(client))
+    challenge = slow.recv(1000)
     strangers = [socket.create_connection(listener.address) for _ in range(3 * listening.MOST_ARRIVALS)]
     wait_until(lambda: listener.refused >= 2 * listening.MOST_ARRIVALS, "the refusal of strangers")
-    while not client.is_welcome:
-        slow.sendall(client.receive(answer))
-        answer = b"" if client.is_welcome else slow.recv(client.wanted)
+    slow.sendall(client.send(challenge))
     listener.taken.get(timeout=PATIENCE).close()
     for each in slow, *strangers:
         each.close()
@@ -246,7 +244,7 @@ def test_a_process_without_descriptors_goes_on_when_it_has_some_again():
             while True:  # the numbers below the limit
                 kept.append(os.open("/dev/null", os.O_RDONLY))
         client.connect(listener.address)
-        client.sendall(ClientHandshake(PURPOSE, TOKEN).begin())
+        client.sendall(next(greet(PURPOSE, TOKEN)))
         assert_works(near, far)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -264,14 +262,14 @@ def test_time_in_which_the_listener_was_stopped_does_not_count_in_a_handshake(mo
     stopped = [0.0]
     monkeypatch.setattr("headrace.link.connect.monotonic", lambda: time.monotonic() + stopped[0])
     listener = Door()
-    client = ClientHandshake(PURPOSE, TOKEN)
+    client = greet(PURPOSE, TOKEN)
     with stranger(listener) as connection:
-        hello = client.begin()
+        hello = next(client)
         connection.sendall(hello[:20])
         wait_until(lambda: listener._arrivals, "the arrival")
         stopped[0] = 3600.0
         connection.sendall(hello[20:])
-        connection.sendall(client.receive(connection.recv(1000)))
+        connection.sendall(client.send(connection.recv(1000)))
         close(listener.taken.get(timeout=PATIENCE))
     listener.close()
 
@@ -341,7 +339,7 @@ def test_a_handshake_that_takes_too_long_is_closed(caplog, monkeypatch):
     monkeypatch.setattr(listening, "PATIENCE", 0.05)
     listener = Door()
     with stranger(listener) as connection:
-        connection.sendall(ClientHandshake(PURPOSE, TOKEN).begin()[:20])
+        connection.sendall(next(greet(PURPOSE, TOKEN))[:20])
         assert is_closed_by_the_peer(connection)
     wait_until(lambda: listener.refused == 1, "it is refused")
     assert "took longer than 0.05 s" in caplog.text

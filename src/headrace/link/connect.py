@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from headrace.core.errors import PeerLost
 from headrace.link.carrier import Carrier
-from headrace.link.handshake import ClientHandshake, Purpose, check_token, check_user
-
-if TYPE_CHECKING:
-    from headrace.link.handshake import ServerHandshake
+from headrace.link.handshake import Purpose, Steps, check_token, check_user, greet, missing
 
 T = TypeVar("T")
 _LONGEST = 0.5  # seconds of one wait
@@ -71,7 +69,7 @@ def connect(
             connection = secured
             patience.wait(secured, secured.do_handshake)
             binding = tls.binding_of(secured)
-        _introduce(connection, ClientHandshake(purpose, token, binding), patience, where)
+        _introduce(connection, greet(purpose, token, binding), patience, where)
         return carrier_of(connection, silence)
     except OSError as error:
         connection.close()
@@ -89,7 +87,7 @@ def connect_unix(path: str, purpose: Purpose, seconds: float = 10.0) -> Carrier:
         connection.settimeout(seconds)
         connection.connect(path)
         check_user(connection)
-        _introduce(connection, ClientHandshake(purpose, None), Patience(seconds), repr(path))
+        _introduce(connection, greet(purpose, None), Patience(seconds), repr(path))
         return carrier_of(connection)
     except OSError as error:
         connection.close()
@@ -99,10 +97,9 @@ def connect_unix(path: str, purpose: Purpose, seconds: float = 10.0) -> Carrier:
         raise
 
 
-def _introduce(connection: socket.socket, handshake: ClientHandshake, patience: Patience, where: str) -> None:
-    connection.sendall(handshake.begin())
+def _introduce(connection: socket.socket, steps: Steps[None], patience: Patience, where: str) -> None:
     try:
-        introduce(connection, handshake, patience)
+        introduce(connection, steps, patience)
     except PeerLost:
         raise PeerLost(f"{where} closed the connection in the handshake") from None
     except TimeoutError:
@@ -148,11 +145,11 @@ class Patience:
 
 def introduce(
     connection: socket.socket,
-    handshake: ClientHandshake | ServerHandshake,
+    steps: Steps[T],
     patience: Patience,
     on_data: Callable[[], object] = lambda: None,
-) -> None:
-    """Let the two ends learn who they are, and never read beyond the handshake; call `on_data` when anything comes.
+) -> T:
+    """Take the steps of one end (`handshake`), and return what they return; call `on_data` when anything comes.
 
     Raises
     ------
@@ -161,12 +158,21 @@ def introduce(
     TimeoutError
         If it takes longer than the patience.
     LinkError
-        If the peer says what it should not (`handshake`).
+        If the peer says what it should not.
     """
-    while not handshake.is_done:
-        data = patience.wait(connection, lambda: connection.recv(handshake.wanted))
-        if not data:
-            raise PeerLost("the connection was closed in the handshake")
-        on_data()
-        if answer := handshake.receive(data):
-            connection.sendall(answer)
+    said = next(steps)
+    while True:
+        if said:
+            connection.sendall(said)
+        received = b""
+        while wanted := missing(received):
+            data = patience.wait(connection, partial(connection.recv, wanted))
+            if not data:
+                raise PeerLost("the connection was closed in the handshake")
+            on_data()
+            received += data
+        try:
+            said = steps.send(received)
+        except StopIteration as end:
+            result: T = end.value
+            return result

@@ -21,9 +21,10 @@ authority has to be set up. Without TLS, somebody who controls the network in be
 follows the handshake: a plain connection is for networks that are trusted.
 
 Nothing is allocated for a length that a stranger claims: a message has at most `_MOST_BODY` bytes, and a reader
-never takes more than `wanted`, so what follows the handshake stays in the socket for the link.
+never takes more than are `missing`, so what follows the handshake stays in the socket for the link.
 
-This file has no sockets and no clock: bytes come in, and bytes to send come out.
+This file has no sockets and no clock. The steps of each end are a generator, which yields bytes to send, and is
+sent the message that comes back (`connect.introduce`).
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ import hmac
 import os
 import socket
 import struct
+from collections.abc import Generator
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from headrace.core.errors import AuthenticationError, LinkError, ProtocolError
 from headrace.link.protocol import VERSION
@@ -50,6 +52,11 @@ _NONCE = 32
 _MOST_BODY = 1024
 MOST_BYTES = _HEADER.size + _MOST_BODY
 """The longest message of a handshake."""
+
+
+_T = TypeVar("_T")
+Steps: TypeAlias = Generator[bytes, bytes, _T]
+"""The steps of one end, which return when both ends know each other."""
 
 
 class Purpose(NamedTuple):
@@ -133,65 +140,8 @@ def user_of(connection: socket.socket) -> int:
     return int(credentials.unpack(packed)[1])
 
 
-class _Handshake:
-    """What both ends have in common: messages in, one at a time, in the order that the subclass expects."""
-
-    def __init__(self, token: bytes | None, binding: bytes) -> None:
-        self._token = token
-        self._binding = binding
-        self._nonce = os.urandom(_NONCE)
-        self._received = bytearray()
-        self._said: list[bytes] = []  # HELLO and CHALLENGE, which the proofs cover
-
-    @property
-    def wanted(self) -> int:
-        """The number of bytes to the end of the message that is under way, or of its header."""
-        have = len(self._received)
-        if have < _HEADER.size:
-            return _HEADER.size - have
-        return _HEADER.size + int(_HEADER.unpack_from(self._received)[3]) - have
-
-    def receive(self, data: bytes) -> bytes:
-        """Take at most `wanted` bytes from the peer, and return the bytes to send.
-
-        Raises
-        ------
-        ProtocolError
-            If the peer does not speak this protocol, or another version of it.
-        AuthenticationError
-            If the peer does not know the token.
-        """
-        self._received += data
-        if self._received.startswith(_RECORD_OF_TLS):
-            raise ProtocolError("the peer uses TLS, and this end does not; start this one with --tls, too")
-        magic = self._received[: len(_MAGIC)]
-        if not _MAGIC.startswith(bytes(magic)):
-            raise ProtocolError("the peer does not speak the protocol of a link")
-        if len(self._received) < _HEADER.size:
-            return b""
-        _, version, kind, length = _HEADER.unpack_from(self._received)
-        if length > _MOST_BODY:
-            raise ProtocolError(f"a message of a handshake has at most {_MOST_BODY} bytes, not {length}")
-        if len(self._received) < _HEADER.size + length:
-            return b""
-        message = bytes(self._received)
-        if len(message) > _HEADER.size + length:
-            raise ProtocolError("a message of a handshake is followed by others too early")
-        self._received.clear()
-        return self._take(version, kind, message, message[_HEADER.size :])
-
-    def _take(self, version: int, kind: int, message: bytes, body: bytes) -> bytes:
-        raise NotImplementedError
-
-    def _proof(self, side: bytes) -> bytes:
-        assert self._token is not None
-        said = hashlib.sha256(b"".join(self._said)).digest()
-        binding = hashlib.sha256(self._binding).digest()
-        return hmac.digest(self._token, b"headrace link, " + side + said + binding, "sha256")
-
-
-class ClientHandshake(_Handshake):
-    """The end that connects.
+def greet(purpose: Purpose, token: bytes | None, binding: bytes = b"") -> Steps[None]:
+    """Take the steps of the end that connects.
 
     Parameters
     ----------
@@ -201,118 +151,102 @@ class ClientHandshake(_Handshake):
         The token of the run, or None where `check_user` has vouched for the peer.
     binding
         The certificate of the server, if there is TLS.
+
+    Raises
+    ------
+    ProtocolError
+        If the peer has another version, does not expect the connection, or says what it should not.
+    AuthenticationError
+        If the peer does not know the token.
     """
+    named = f"{purpose.kind}\0{purpose.name}".encode()
+    if len(named) > _MOST_BODY - _HELLO.size:
+        most = _MOST_BODY - _HELLO.size
+        raise ValueError(f"the name of a connection has at most {most} bytes, not {len(named)}")
+    hello = _message(_Kind.HELLO, _HELLO.pack(os.urandom(_NONCE), purpose.epoch) + named)
+    message, expected = (yield hello), b""
+    if token is not None:
+        _body(message, _Kind.CHALLENGE, purpose)
+        said = hello + message
+        message = yield _message(_Kind.PROOF, _proof(token, b"client", said, binding))
+        expected = _proof(token, b"server", said, binding)
+    if not hmac.compare_digest(_body(message, _Kind.WELCOME, purpose), expected):
+        raise AuthenticationError(
+            "the peer does not know the token of this run, or somebody between the ends changes what they say"
+        )
 
-    def __init__(self, purpose: Purpose, token: bytes | None, binding: bytes = b"") -> None:
-        super().__init__(token, binding)
-        self.purpose = purpose
-        self.is_welcome = False
-        self._has_proved = False
 
-    @property
-    def is_done(self) -> bool:
-        """Whether both ends know each other."""
-        return self.is_welcome
+def answer(token: bytes | None, binding: bytes = b"") -> Steps[tuple[Purpose, bytes]]:
+    """Take the steps of the end that listens; return what the client wants, and the welcome if it may have that.
 
-    def begin(self) -> bytes:
-        """Return the first bytes to send."""
-        purpose = f"{self.purpose.kind}\0{self.purpose.name}".encode()
-        body = _HELLO.pack(self._nonce, self.purpose.epoch) + purpose
-        if len(body) > _MOST_BODY:
-            most = _MOST_BODY - _HELLO.size
-            raise ValueError(f"the name of a connection has at most {most} bytes, not {len(purpose)}")
-        self._said.append(_message(_Kind.HELLO, body))
-        return self._said[0]
+    The parameters and errors are those of `greet`.
+    """
+    hello = yield b""
+    body = _body(hello, _Kind.HELLO)
+    if token is None:
+        return _purpose(body), _message(_Kind.WELCOME, b"")
+    challenge = _message(_Kind.CHALLENGE, os.urandom(_NONCE))
+    proof = _body((yield challenge), _Kind.PROOF)
+    said = hello + challenge
+    if not hmac.compare_digest(proof, _proof(token, b"client", said, binding)):
+        raise AuthenticationError("a client does not know the token of this run")
+    return _purpose(body), _message(_Kind.WELCOME, _proof(token, b"server", said, binding))
 
-    def _take(self, version: int, kind: int, message: bytes, body: bytes) -> bytes:
-        if kind == _Kind.REFUSAL:
-            raise self._refused(version, body)
-        if version != VERSION:
-            raise _other_version(version)
-        if (
-            kind == _Kind.CHALLENGE
-            and self._token is not None
-            and not self._has_proved
-            and len(body) == _NONCE
-        ):
-            self._said.append(message)
-            self._has_proved = True
-            return _message(_Kind.PROOF, self._proof(b"client"))
-        if kind == _Kind.WELCOME and not self.is_welcome:
-            self._check_welcome(body)
-            self.is_welcome = True
-            return b""
+
+def missing(received: bytes | bytearray) -> int:
+    """Return the number of bytes to the end of the message that has begun so, or to that of its header.
+
+    Raises
+    ------
+    ProtocolError
+        If the peer does not speak this protocol.
+    """
+    if received.startswith(_RECORD_OF_TLS):
+        raise ProtocolError("the peer uses TLS, and this end does not; start this one with --tls, too")
+    if not _MAGIC.startswith(bytes(received[: len(_MAGIC)])):
+        raise ProtocolError("the peer does not speak the protocol of a link")
+    if len(received) < _HEADER.size:
+        return _HEADER.size - len(received)
+    length = _HEADER.unpack_from(received)[3]
+    if length > _MOST_BODY:
+        raise ProtocolError(f"a message of a handshake has at most {_MOST_BODY} bytes, not {length}")
+    return int(_HEADER.size + length - len(received))
+
+
+def _body(message: bytes, expected: _Kind, purpose: Purpose | None = None) -> bytes:
+    """Return the body of a message; raise the error for one that is a refusal, or does not belong here."""
+    _, version, kind, _ = _HEADER.unpack_from(message)
+    body = message[_HEADER.size :]
+    if kind == _Kind.REFUSAL and purpose is not None:
+        raise _refused(version, body, purpose)
+    if version != VERSION:
+        raise _other_version(version)
+    if kind != expected:
         raise ProtocolError(
             f"the peer sent a message of kind {kind}, which does not belong here in a handshake"
         )
-
-    def _check_welcome(self, body: bytes) -> None:
-        if self._token is None:
-            if body:
-                raise ProtocolError("the welcome of a Unix socket has a body")
-            return
-        if not self._has_proved or not hmac.compare_digest(body, self._proof(b"server")):
-            raise AuthenticationError(
-                "the peer does not know the token of this run, or somebody between the ends changes what they say"
-            )
-
-    def _refused(self, version: int, body: bytes) -> LinkError:
-        reason = body[0] if body else 0
-        if reason == Refusal.VERSION:
-            return _other_version(version)
-        if reason == Refusal.TOKEN:
-            return AuthenticationError(
-                "the peer refuses the token: it belongs to another run, or somebody between the ends changes what "
-                "they say"
-            )
-        if reason == Refusal.UNEXPECTED:
-            return ProtocolError(f"the peer does not expect this connection ({self.purpose})")
-        if reason == Refusal.TLS:
-            return TlsMismatch("the peer uses TLS, and this end does not; start this one with --tls, too")
-        return ProtocolError("the peer refuses the connection without a reason")
+    return body
 
 
-class ServerHandshake(_Handshake):
-    """The end that listens. It has a `purpose` as soon as the client has proved who it is; then comes `welcome`."""
+def _proof(token: bytes, side: bytes, said: bytes, binding: bytes) -> bytes:
+    digests = hashlib.sha256(said).digest() + hashlib.sha256(binding).digest()
+    return hmac.digest(token, b"headrace link, " + side + digests, "sha256")
 
-    def __init__(self, token: bytes | None, binding: bytes = b"") -> None:
-        super().__init__(token, binding)
-        self.purpose: Purpose | None = None
-        self._claimed: Purpose | None = None  # what an unauthenticated client says
 
-    @property
-    def is_done(self) -> bool:
-        """Whether the client has proved who it is."""
-        return self.purpose is not None
-
-    def welcome(self) -> bytes:
-        """Return the last bytes to send to a client whose purpose is expected."""
-        return _message(_Kind.WELCOME, b"" if self._token is None else self._proof(b"server"))
-
-    def _take(self, version: int, kind: int, message: bytes, body: bytes) -> bytes:
-        if version != VERSION:
-            raise _other_version(version)
-        if kind == _Kind.HELLO and self._claimed is None:
-            self._claimed = _purpose(body)
-            self._said.append(message)
-            if self._token is None:
-                self.purpose = self._claimed
-                return b""
-            self._said.append(_message(_Kind.CHALLENGE, self._nonce))
-            return self._said[1]
-        if (
-            kind == _Kind.PROOF
-            and self._claimed is not None
-            and self._token is not None
-            and self.purpose is None
-        ):
-            if not hmac.compare_digest(body, self._proof(b"client")):
-                raise AuthenticationError("a client does not know the token of this run")
-            self.purpose = self._claimed
-            return b""
-        raise ProtocolError(
-            f"a client sent a message of kind {kind}, which does not belong here in a handshake"
+def _refused(version: int, body: bytes, purpose: Purpose) -> LinkError:
+    reason = body[0] if body else 0
+    if reason == Refusal.VERSION:
+        return _other_version(version)
+    if reason == Refusal.TOKEN:
+        return AuthenticationError(
+            "the peer refuses the token: it belongs to another run, or somebody between the ends changes what "
+            "they say"
         )
+    if reason == Refusal.UNEXPECTED:
+        return ProtocolError(f"the peer does not expect this connection ({purpose})")
+    if reason == Refusal.TLS:
+        return TlsMismatch("the peer uses TLS, and this end does not; start this one with --tls, too")
+    return ProtocolError("the peer refuses the connection without a reason")
 
 
 class TlsMismatch(ProtocolError):
@@ -323,25 +257,27 @@ class VersionError(ProtocolError):
     """The two ends have versions of headrace that cannot be linked."""
 
 
+class Unexpected(LinkError):
+    """Nobody takes the connection."""
+
+
+_REASONS: dict[type[Exception], Refusal] = {
+    VersionError: Refusal.VERSION,
+    AuthenticationError: Refusal.TOKEN,
+    TlsMismatch: Refusal.TLS,
+    Unexpected: Refusal.UNEXPECTED,
+}
+
+
 def is_plain(began: bytes) -> bool:
     """Return whether a connection that began so is a handshake without TLS."""
     return began.startswith(_MAGIC)
 
 
-def refusal(reason: Refusal) -> bytes:
-    """Return the last bytes to send to a client that is refused."""
-    return _message(_Kind.REFUSAL, bytes([reason]))
-
-
-def refusal_after(error: LinkError) -> bytes:
+def refusal_after(error: Exception) -> bytes:
     """Return the last bytes to send to a client after an error of the handshake; a stranger gets none."""
-    if isinstance(error, VersionError):
-        return refusal(Refusal.VERSION)
-    if isinstance(error, AuthenticationError):
-        return refusal(Refusal.TOKEN)
-    if isinstance(error, TlsMismatch):
-        return refusal(Refusal.TLS)
-    return b""
+    reason = next((reason for kind, reason in _REASONS.items() if isinstance(error, kind)), None)
+    return b"" if reason is None else _message(_Kind.REFUSAL, bytes([reason]))
 
 
 def _message(kind: _Kind, body: bytes) -> bytes:

@@ -26,13 +26,12 @@ from headrace.link.connect import Patience, carrier_of, introduce
 from headrace.link.handshake import (
     MOST_BYTES,
     Purpose,
-    Refusal,
-    ServerHandshake,
     TlsMismatch,
+    Unexpected,
+    answer,
     check_token,
     check_user,
     is_plain,
-    refusal,
     refusal_after,
 )
 
@@ -170,13 +169,12 @@ class Listener:
     def _serve(self, arrival: _Arrival) -> None:
         """Do the handshake, and give the connection to whoever expects it."""
         try:
-            handshake = arrival.introduce(self._token, self._identity)
-            assert handshake.purpose is not None
+            purpose, welcome = arrival.introduce(self._token, self._identity)
             with self._taking:
-                taker = self._find_taker(handshake.purpose)
+                taker = self._find_taker(purpose)
                 if taker is None or not self._forget(arrival):
-                    raise _Unexpected(f"nobody expects {handshake.purpose}")
-                arrival.connection.sendall(handshake.welcome())
+                    raise Unexpected(f"nobody expects {purpose}")
+                arrival.connection.sendall(welcome)
                 taker(carrier_of(arrival.connection, self._silence))
         except Exception as error:  # of a stranger, or of whoever takes the connection: the others must go on
             why = LinkError(arrival.reason) if arrival.reason else error
@@ -221,8 +219,8 @@ class _Arrival:
         self.reason = ""
         """Why it was interrupted."""
 
-    def introduce(self, token: bytes | None, identity: ServerIdentity | None) -> ServerHandshake:
-        """Return the handshake when the peer has proved who it is."""
+    def introduce(self, token: bytes | None, identity: ServerIdentity | None) -> tuple[Purpose, bytes]:
+        """Return what the connection is for when the peer has proved who it is, and its welcome."""
         patience = Patience(PATIENCE)
         try:
             if self.connection.family == socket.AF_UNIX:
@@ -231,9 +229,8 @@ class _Arrival:
                 self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if identity is not None:
                 self._secure(identity, patience)
-            handshake = ServerHandshake(token, b"" if identity is None else identity.binding)
-            introduce(self.connection, handshake, patience, self._begin)
-            return handshake
+            steps = answer(token, b"" if identity is None else identity.binding)
+            return introduce(self.connection, steps, patience, self._begin)
         except TimeoutError:
             raise LinkError(f"its handshake took longer than {PATIENCE:g} s") from None
 
@@ -262,18 +259,11 @@ class _Arrival:
 
     def refuse(self, error: Exception) -> None:
         """Tell the peer why, if it is no stranger, and close the connection."""
-        answer = refusal(Refusal.UNEXPECTED) if isinstance(error, _Unexpected) else b""
-        if isinstance(error, LinkError):
-            answer = answer or refusal_after(error)
         with suppress(OSError):
-            if answer:
-                self.connection.send(answer)
+            if said := refusal_after(error):
+                self.connection.send(said)
             self.connection.shutdown(socket.SHUT_WR)  # or the answer is lost with what was not read
         self.connection.close()
-
-
-class _Unexpected(LinkError):
-    """Nobody takes the connection."""
 
 
 def _host_of(connection: socket.socket) -> str:

@@ -91,7 +91,7 @@ class Sample(NamedTuple):
 
 # The wire.
 
-VERSION = 7
+VERSION = 6
 """The version of the handshake and of all that follows it, the messages of drivers and workers included."""
 MAX_BODY = 48 << 10
 """The most bytes of a body, which a carrier reads into a buffer of its own."""
