@@ -58,7 +58,6 @@ LIBRARIES = {
     "Ray": (["ray"], "cluster"),
     "NVTX": (["nvtx"], "nvtx"),
     "CUPTI": (["cupti-python"], "cupti"),
-    "OpenTelemetry": (["opentelemetry-api"], "otel"),
     "Rich": (["rich"], "demo"),
     "Matplotlib": (["matplotlib"], "demo"),
 }
