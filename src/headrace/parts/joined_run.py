@@ -394,8 +394,6 @@ class _Link:
                 acq_timestamp=unknown,
                 rejected=_NOTHING,
                 rejected_by=_NOTHING,
-                message=compute,
-                rejected_message=_NOTHING,
             )
             for output in self.operator.outputs
             for queue in output.queues

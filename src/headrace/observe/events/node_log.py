@@ -24,13 +24,11 @@ from headrace.observe.events.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from headrace.observe.events.queues import Feed
     from headrace.observe.events.recorder import NodeRecorder
-    from headrace.observe.events.records import OutputInfo, QueueInfo, Times
+    from headrace.observe.events.records import QueueInfo, Times
 
 Rows: TypeAlias = "NDArray[np.int64]"
 
@@ -209,8 +207,6 @@ class NodeLog:
         skipped[~is_known[DUE]] = 0
         messages = [queue.before(end, first, started) for queue in self._queues.values()]
         emissions = [feed.emitted_before(end) for feed in self._feeds.values()]
-        if self._shows_emissions:
-            _number_messages(emissions)
         self.shown, self._shown_at = end, int(ended[-1])
         return Computes(
             self.info,
@@ -344,8 +340,6 @@ class _FeedLog:
             producer,
             timestamp,
             rejected,
-            rejected_by,
-            number,
             rejected_by,
         )
 
@@ -493,37 +487,6 @@ class _QueueLog:
             self._take(dropped)
         for feed, shown in zip(self._feeds, self._shown, strict=True):
             feed.forget(shown)
-
-
-def _number_messages(emissions: Sequence[Emissions]) -> None:
-    """Number the messages of a batch of computes.
-
-    An operator offers a message to all queues behind an output one after the other. So the third message of a
-    compute is the third one in each of these queues, in which some of them may have been rejected.
-    """
-    if len(emissions) == 1 and not len(emissions[0].rejected):
-        emissions[0].message = np.arange(len(emissions[0].number))
-        return
-    outputs: dict[OutputInfo, int] = {}
-    computes, places, ports = [_NONE], [_NONE], [_NONE]
-    for each in emissions:
-        compute = np.concatenate((each.compute, each.rejected_by))
-        order = np.lexsort((np.concatenate((each.emitted, each.rejected)), compute))
-        in_order, place = compute[order], np.zeros(len(compute), np.int64)
-        place[order] = np.arange(len(compute)) - in_order.searchsorted(in_order)
-        port = outputs.setdefault(each.queue.outputs[each.output], len(outputs))
-        computes.append(compute)
-        places.append(place)
-        ports.append(np.full(len(compute), port))
-    place = np.concatenate(places)
-    key = np.concatenate(computes) * len(outputs) + np.concatenate(ports)
-    _, number = np.unique(key * (place.max(initial=0) + 1) + place, return_inverse=True)
-    at = 0
-    for each in emissions:
-        until = at + len(each.number)
-        each.message = number[at:until]
-        at = until + len(each.rejected)
-        each.rejected_message = number[until:at]
 
 
 _NONE = np.zeros(0, np.int64)

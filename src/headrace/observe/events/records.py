@@ -411,8 +411,6 @@ class Emissions:
         When the full queue rejected further messages, which have no number.
     rejected_by
         The compute that emitted each of these.
-    message, rejected_message
-        The number of each among all messages of these computes: a message is one, however many queues it goes to.
     """
 
     queue: QueueInfo
@@ -424,8 +422,6 @@ class Emissions:
     acq_timestamp: Times
     rejected: Times
     rejected_by: Times
-    message: Times
-    rejected_message: Times
 
 
 @dataclass(eq=False, slots=True)

@@ -229,26 +229,19 @@ class FrameTable:
 
     def _begin(self, batch: Computes, sent: Sequence[Emissions]) -> None:
         """Add the frames that the first operator sent, and those that full queues rejected at once."""
-        taken = [
-            (each.message, each.emitted, each.compute, each.producer, each.acq_timestamp) for each in sent
-        ]
-        rejected = [
-            (
-                each.rejected_message,
-                each.rejected,
-                each.rejected_by,
-                each.rejected_by,
-                np.full(count, NO_TIMESTAMP),
-            )
-            for each in sent
-            if (count := len(each.rejected))
-        ]
-        if not taken:
+        if not sent:
             return
-        all_sent = [np.concatenate(column) for column in zip(*taken, *rejected, strict=True)]
+        taken = [(each.compute, each.emitted, each.producer, each.acq_timestamp) for each in sent]
+        rejected = [
+            (each.rejected_by, each.rejected, each.rejected_by, np.full(len(each.rejected), NO_TIMESTAMP))
+            for each in sent
+        ]
+        columns = [np.concatenate(column) for column in zip(*taken, *rejected, strict=True)]
+        counts = [len(column) for column, *_ in (*taken, *rejected)]
+        offered = _number_messages(sent, counts, *columns[:2])
         # A message that went to several queues began when it was offered to the first one that took it.
-        messages, first = np.unique(all_sent[0], return_index=True)
-        _, emitted, compute, producer, timestamp = (column[first] for column in all_sent)
+        messages, first, offered = np.unique(offered, return_index=True, return_inverse=True)
+        compute, emitted, producer, timestamp = (column[first] for column in columns)
         origin = emitted
         if batch.operator.is_source:
             origin = self._run.origins(timestamp, emitted, batch.due[compute - batch.first])
@@ -256,11 +249,11 @@ class FrameTable:
         rows[:, _NUMBER] = np.arange(self.sent, self.sent + len(messages))
         rows[:, _ORIGIN], rows[:, _PRODUCER], rows[:, _EMITTED] = origin, producer, emitted
         self._rows = np.concatenate((self._rows, rows))
-        for each in sent:
-            self._send(each, each.number, self.sent + messages.searchsorted(each.message))
+        frames = np.split(self.sent + offered, np.cumsum(counts))
+        for each, sent_on, refused in zip(sent, frames, frames[len(sent) :], strict=False):
+            self._send(each, each.number, sent_on)
             # A compute that did not expect the full queue has failed.
-            has_failed = batch.is_failed[each.rejected_by - batch.first]
-            self._worsen(self.sent + messages.searchsorted(each.rejected_message[has_failed]), Fate.FAILED)
+            self._worsen(refused[batch.is_failed[each.rejected_by - batch.first]], Fate.FAILED)
         self.sent += len(messages)
 
     def _send(self, emissions: Emissions, numbers: Times, frames: Times) -> None:
@@ -388,6 +381,25 @@ class _Tokens:
 
 def _frames_of(rows: NDArray[np.int64]) -> Frames:
     return Frames(*rows[:, :_PARTS].T)
+
+
+def _number_messages(
+    sent: Sequence[Emissions], counts: Sequence[int], compute: Times, offered: Times
+) -> Times:
+    """Return a number for each message that was offered: those that queues took of each feed, and then the others.
+
+    An operator offers a message to all queues behind an output one after the other. So the third message of a
+    compute is the third one in each of these queues, in which some of them may have been rejected.
+    """
+    outputs = [each.queue.outputs[each.output] for each in sent]
+    ports = list(dict.fromkeys(outputs))
+    feed = np.repeat([*range(len(sent))] * 2, counts)
+    port = np.array([ports.index(output) for output in outputs])[feed]
+    place, group = np.zeros(len(compute), np.int64), compute * len(sent) + feed
+    order = np.lexsort((offered, group))
+    place[order] = np.arange(len(compute)) - group[order].searchsorted(group[order])
+    found: Times = (compute * len(ports) + port) * (place.max(initial=0) + 1) + place
+    return found
 
 
 def _failed(batch: Computes, sent: Sequence[Emissions]) -> NDArray[np.bool_]:
