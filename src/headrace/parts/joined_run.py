@@ -31,7 +31,7 @@ import numpy as np
 from headrace.core.condition import Condition
 from headrace.core.error_policy import ErrorPolicy, FaultCounts
 from headrace.observe.events.clock_offsets import ClockOffset
-from headrace.observe.events.flow_tables import FlowTables
+from headrace.observe.events.flow_tables import FlowTables, mark_cycles
 from headrace.observe.events.records import (
     NO_TIMESTAMP,
     Arrivals,
@@ -227,7 +227,7 @@ class JoinedRun:
             self._shown.setdefault(operator, 0)
         for index, queue in enumerate(run.queues):
             queue.index = index
-        _find_cycles(run.operators)
+        mark_cycles(run.operators)
         self._order = list(
             TopologicalSorter({each: _producers(each) for each in run.operators}).static_order()
         )
@@ -750,27 +750,3 @@ def _producers(operator: OperatorInfo) -> set[OperatorInfo]:
         for output in queue.outputs
         if output.operator not in queue.closing
     }
-
-
-def _find_cycles(operators: list[OperatorInfo]) -> None:
-    """Mark the flows that lead back to an operator that a message has passed, seen from the sources."""
-    done: set[OperatorInfo] = set()
-    on_path: dict[OperatorInfo, Iterator[QueueInfo]] = {}
-    for root in (*(operator for operator in operators if operator.is_source), *operators):
-        if root in done:
-            continue
-        on_path[root] = _queues_behind(root)
-        while on_path:
-            operator, queues = next(reversed(on_path.items()))
-            queue = next(queues, None)
-            if queue is None:
-                done.add(operator)
-                del on_path[operator]
-            elif queue.operator in on_path:
-                queue.closing.add(operator)
-            elif queue.operator not in done:
-                on_path[queue.operator] = _queues_behind(queue.operator)
-
-
-def _queues_behind(operator: OperatorInfo) -> Iterator[QueueInfo]:
-    return iter([queue for output in operator.outputs for queue in output.queues])

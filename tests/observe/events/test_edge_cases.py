@@ -24,7 +24,7 @@ from headrace.observe import (
 from headrace.observe.events.node_log import NodeLog
 from headrace.observe.events.records import NO_TIMESTAMP
 from tests.harness.application import App
-from tests.harness.operators import Step
+from tests.harness.operators import Step, source
 
 
 class Ways(Watcher):
@@ -101,6 +101,35 @@ def test_a_cycle_that_closes_at_a_shared_queue_leaves_the_other_flows_their_path
     app.run()
     paths = {path.name: path.count for path in tracker.statistics.paths}
     assert paths == {"source,loop,sink": 3, "loop,sink": 3, "loop,loop": 3}
+
+
+def test_a_cycle_closes_where_it_comes_back_seen_from_its_source() -> None:
+    def compose(app: Any) -> None:
+        def go_round(self: Any, op_input: Any, op_output: Any) -> None:
+            op_input.receive("back")
+            if op_input.receive("in") is not None:
+                op_output.emit(1, "out")
+
+        first = Step(app, inputs=["in", "back"], outputs=["out"], body=go_round, name="first")
+        for port in first.spec.inputs.values():
+            port.condition(ConditionType.NONE)
+        second = Step(
+            app,
+            inputs=["in"],
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(i.receive("in"), "out"),
+            name="second",
+        )
+        begin = source(app, range(3), PeriodicCondition(app, 1_000_000))
+        app.add_flow(second, first, {("out", "back")})
+        app.add_flow(first, second)
+        app.add_flow(begin, first, {("out", "in")})
+        first.add_arg(CountCondition(app, 20))
+
+    app = App(compose)
+    tracker = app.track()
+    app.run()
+    assert [path.name for path in tracker.statistics.paths] == ["first,second,first"]
 
 
 @pytest.mark.parametrize("timestamp", [2**70, -(2**70), 2**63, -(2**62), 2**62 - 1])

@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headrace.core.graph import edges_back
 from headrace.observe.events.records import Arrivals, Flows, OperatorInfo, Path
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
-    from headrace.observe.events.records import Computes, RunInfo, Times
+    from headrace.observe.events.records import Computes, QueueInfo, RunInfo, Times
 
 _MOST_PATHS = 1000  # to one operator; a graph with many branches and joins has more than anyone reads
 _log = logging.getLogger("headrace.observe")
@@ -143,6 +146,18 @@ class FlowTables:
         needed = np.concatenate((waiting, *closing))
         for key, way in self._ways[operator].items():
             self._ways[operator][key] = way.part((way.compute >= oldest) | np.isin(way.compute, needed))
+
+
+def mark_cycles(operators: Sequence[OperatorInfo]) -> None:
+    """Mark the flows that lead back to an operator that a message has passed, seen from the sources."""
+
+    def leaving(operator: OperatorInfo) -> list[tuple[tuple[OperatorInfo, QueueInfo], OperatorInfo]]:
+        queues = [queue for output in operator.outputs for queue in output.queues]
+        return [((operator, queue), queue.operator) for queue in queues]
+
+    sources = [operator for operator in operators if operator.is_source]
+    for operator, queue in edges_back((*sources, *operators), leaving):
+        queue.closing.add(operator)
 
 
 def matches(keys: Times, wanted: Times) -> tuple[Times, Times]:

@@ -13,9 +13,9 @@ from headrace._runtime import UnconnectedQueue, is_default, source_of
 from headrace.core.condition import ticks_of
 from headrace.core.errors import choices
 from headrace.core.function import FunctionOperator
-from headrace.core.graph import edges_back
 from headrace.gpu.backend import active, expected
 from headrace.observe.events.cupti_activity import CuptiActivity
+from headrace.observe.events.flow_tables import mark_cycles
 from headrace.observe.events.gpu_timing import (
     ComputeTimer,
     DeviceTime,
@@ -135,8 +135,8 @@ class Observation:
         self.run.workers = self._describe_workers(engine)
         for node, info in infos.items():
             self._describe(node, info)
-        _find_cycles(engine, infos)
         feeds = [feed for node in engine.operator_nodes for feed in self._put_feeds(node, infos[node])]
+        mark_cycles(operators)
         if any(watcher.wants_kernels for watcher in self.watchers):
             kernels = self._activity()
             self._kernels = kernels if kernels.start() else None
@@ -477,15 +477,3 @@ def _is_inside(node: Node, queue: Any) -> bool:
     """Return whether a queue behind a node is inside the segment of the node."""
     consumer = getattr(queue, "consumer", None)
     return consumer is not None and consumer is not node.scheduled and consumer.scheduled is node.scheduled
-
-
-def _find_cycles(engine: Engine, infos: dict[Node, OperatorInfo]) -> None:
-    """Mark the flows that lead back to an operator that a message has passed, seen from the sources."""
-
-    def leaving(node: Node) -> list[tuple[tuple[Node, Any], Node]]:
-        queues: Sequence[Any] = node.outputs
-        return [((node, queue), queue.info.operator.node) for queue in queues]
-
-    sources = [node for node in engine.operator_nodes if infos[node].is_source]
-    for node, queue in edges_back((*sources, *engine.operator_nodes), leaving):
-        queue.info.closing.add(infos[node])
