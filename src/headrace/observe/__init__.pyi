@@ -3,7 +3,7 @@ from headrace.observe.dashboard.dashboard import Dashboard as Dashboard
 from headrace.observe.events.clock_offsets import ClockOffset as ClockOffset
 from headrace.observe.events.records import Arrivals as Arrivals
 from headrace.observe.events.records import Computes as Computes
-from headrace.observe.events.records import Discards as Discards
+from headrace.observe.events.records import Drops as Drops
 from headrace.observe.events.records import Emissions as Emissions
 from headrace.observe.events.records import Flows as Flows
 from headrace.observe.events.records import GpuWork as GpuWork

@@ -582,7 +582,7 @@ class _Part:
         if self._bases:
             base = self._bases.get(batch.operator, 0)
             batch.first += base
-            for each in (*batch.gpu, *batch.arrivals, *batch.emissions, *batch.discards):
+            for each in (*batch.gpu, *batch.arrivals, *batch.emissions):
                 each.compute = each.compute + base
             for emissions in batch.emissions:
                 emissions.producer = emissions.producer + base
@@ -715,7 +715,7 @@ def _shift(batch: Computes, offset: int) -> None:
     for emissions in batch.emissions:
         emissions.emitted, emissions.rejected = moved(emissions.emitted), moved(emissions.rejected)
     for discards in batch.discards:
-        discards.discarded = moved(discards.discarded)
+        discards.dropped = moved(discards.dropped)
 
 
 def _from_link(arrivals: Arrivals) -> Arrivals:

@@ -17,7 +17,6 @@ from headrace.observe.events.records import (
     NO_TIMESTAMP,
     Arrivals,
     Computes,
-    Discards,
     Drops,
     Emissions,
     GpuWork,
@@ -440,7 +439,7 @@ class _QueueLog:
             end = min(end, int(rows[is_unknown.argmax(), 1]))
         return end
 
-    def before(self, end: int, first: int, started: Times) -> tuple[Arrivals, Discards | None]:
+    def before(self, end: int, first: int, started: Times) -> tuple[Arrivals, Drops | None]:
         """Return the messages that computes before `end` received, and those that were discarded with them.
 
         The computes from `first` on started at these times.
@@ -461,14 +460,12 @@ class _QueueLog:
         if is_received.all():
             return arrivals, None
         is_dropped = received < _DROPS
+        columns = np.stack((output, number, np.where(is_dropped, received - DROPPED, ~received)))
         if is_dropped.any():
-            at = received[is_dropped] - DROPPED
-            self._drops.append(Drops(self._queue, output[is_dropped], number[is_dropped], at))
+            self._drops.append(Drops(self._queue, *columns[:, is_dropped]))
         is_discarded = ~is_received & ~is_dropped
-        discards = Discards(
-            self._queue, *(each[is_discarded] for each in (compute, output, number, ~received))
-        )
-        return arrivals.of(is_received), discards if is_discarded.any() else None
+        discards = Drops(self._queue, *columns[:, is_discarded]) if is_discarded.any() else None
+        return arrivals.of(is_received), discards
 
     def forget_received(self) -> None:
         """Forget messages that will not be received any more."""

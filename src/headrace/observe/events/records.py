@@ -349,31 +349,11 @@ class Arrivals:
 
 
 @dataclass(eq=False, slots=True)
-class Discards:
-    """The messages in one queue that were discarded with failed computes (`Operator.on_error`), in order.
-
-    Attributes
-    ----------
-    compute
-        The compute that failed: its number among all computes of the operator, from 0.
-    output
-        Where each was emitted: the position in `queue.outputs`.
-    number
-        The number of each among the messages from that output to this queue, from 0.
-    discarded
-        When each left the queue.
-    """
-
-    queue: QueueInfo
-    compute: Times
-    output: Times
-    number: Times
-    discarded: Times
-
-
-@dataclass(eq=False, slots=True)
 class Drops:
-    """Messages that nobody receives, because a full queue dropped them or a join found nothing that goes with them.
+    """Messages that nobody receives.
+
+    A full queue dropped them, a join found nothing that goes with them, or they were discarded with a compute that
+    failed (`Operator.on_error`).
 
     Attributes
     ----------
@@ -488,7 +468,7 @@ class Computes:
     arrivals: list[Arrivals]
     gpu: list[GpuWork]
     emissions: list[Emissions]
-    discards: list[Discards]
+    discards: list[Drops]
     is_replayed: NDArray[np.bool_]
     is_failed: NDArray[np.bool_]
     due: Times

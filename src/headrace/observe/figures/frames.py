@@ -12,7 +12,6 @@ frame that was sent has exactly one `Fate`, or is under way.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from headrace.observe.events.records import (
         Arrivals,
         Computes,
-        Discards,
         Drops,
         Emissions,
         OperatorInfo,
@@ -60,34 +58,22 @@ class Fate(IntEnum):
     """With a process."""
 
 
-@dataclass(eq=False, slots=True)
-class Frames:
-    """Some frames, in the order in which they were sent.
+_COLUMNS = "number", "origin", "producer", "emitted", "fate", "latency", "done", "compute", "parts"
+FRAME = np.dtype([(name, np.int64) for name in _COLUMNS])
+"""A row for each frame, in the order in which they were sent.
 
-    Attributes
-    ----------
-    number
-        The number of each among all that were sent, from 0.
-    origin
-        When each began: at its acquisition, when its source was due, or when it was emitted.
-    producer
-        The compute of the first operator from which each follows.
-    emitted
-        When each was emitted.
-    fate
-        The worst that has happened to each so far.
-    latency, done, compute
-        The longest time until a part of each arrived, when that was, and the compute of the last operator.
-    """
-
-    number: Times
-    origin: Times
-    producer: Times
-    emitted: Times
-    fate: Times
-    latency: Times
-    done: Times
-    compute: Times
+=============  ======================================================================================
+``number``     its number among all that were sent, from 0
+``origin``     when it began: at its acquisition, when its source was due, or when it was emitted
+``producer``   the compute of the first operator from which it follows
+``emitted``    when it was emitted
+``fate``       the worst that has happened to it so far
+``latency``    the longest time until a part of it arrived; ``done`` and ``compute`` are when that was,
+               and the compute of the last operator
+``parts``      the number of its parts under way
+=============  ======================================================================================
+"""
+Frames: TypeAlias = "NDArray[np.void]"
 
 
 class FrameTable:
@@ -117,9 +103,8 @@ class FrameTable:
         self._run, self._names, self._bound = run, names, bound
         self._feeds: dict[Feed, _Tokens] = {}
         self._operators: dict[OperatorInfo, _Tokens] = {}
-        # A row for each frame that has not ended: the columns of `Frames`, and the number of its parts under way.
-        self._rows: NDArray[np.int64] = np.zeros((0, _COLUMNS), np.int64)
-        self._ended: list[NDArray[np.int64]] = []
+        self._rows: Frames = np.zeros(0, FRAME)  # of those that have not ended
+        self._ended: list[Frames] = []
         self.follow()
 
     def follow(self) -> None:
@@ -186,9 +171,7 @@ class FrameTable:
         self._release(frame)
         return late
 
-    def _taken(
-        self, messages: Arrivals | Discards | Drops, keeps_early: bool = False
-    ) -> Iterator[tuple[Times, Times]]:
+    def _taken(self, messages: Arrivals | Drops, keeps_early: bool = False) -> Iterator[tuple[Times, Times]]:
         """Take messages out of their queue; yield the rows of those that are parts of frames, and the frames."""
         for position in range(len(messages.queue.outputs)):
             tokens = self._feeds.get((messages.queue, position))
@@ -203,18 +186,18 @@ class FrameTable:
         rows = self._find(frame)
         # Of work that was not timed, only the return of the compute is known, which is earlier.
         done = batch.done[places]
-        latency = done - self._rows[rows, _ORIGIN]
-        np.maximum.at(self._rows[:, _LATENCY], rows, latency)
-        is_longest = latency == self._rows[rows, _LATENCY]
-        self._rows[rows[is_longest], _DONE] = done[is_longest]
-        self._rows[rows[is_longest], _COMPUTE] = compute[is_longest]
+        latency = done - self._rows["origin"][rows]
+        np.maximum.at(self._rows["latency"], rows, latency)
+        is_longest = latency == self._rows["latency"][rows]
+        self._rows["done"][rows[is_longest]] = done[is_longest]
+        self._rows["compute"][rows[is_longest]] = compute[is_longest]
         is_late = latency > self._bound
         fate = np.where(
             is_late, Fate.LATE, np.where(batch.is_timed[places], int(Fate.ARRIVED), int(Fate.UNTIMED))
         )
-        news = np.unique(rows[is_late & (self._rows[rows, _FATE] < Fate.LATE)])
-        np.maximum.at(self._rows[:, _FATE], rows, fate)
-        return _frames_of(self._rows[news]) if len(news) else None
+        news = np.unique(rows[is_late & (self._rows["fate"][rows] < Fate.LATE)])
+        np.maximum.at(self._rows["fate"], rows, fate)
+        return self._rows[news] if len(news) else None
 
     def _once(self, compute: Times, frame: Times) -> tuple[Times, Times]:
         """Return the frames of each compute in its order, once, however many messages of it came there."""
@@ -245,9 +228,9 @@ class FrameTable:
         origin = emitted
         if batch.operator.is_source:
             origin = self._run.origins(timestamp, emitted, batch.due[compute - batch.first])
-        rows = np.zeros((len(messages), _COLUMNS), np.int64)
-        rows[:, _NUMBER] = np.arange(self.sent, self.sent + len(messages))
-        rows[:, _ORIGIN], rows[:, _PRODUCER], rows[:, _EMITTED] = origin, producer, emitted
+        rows = np.zeros(len(messages), FRAME)
+        rows["number"] = np.arange(self.sent, self.sent + len(messages))
+        rows["origin"], rows["producer"], rows["emitted"] = origin, producer, emitted
         self._rows = np.concatenate((self._rows, rows))
         frames = np.split(self.sent + offered, np.cumsum(counts))
         for each, sent_on, refused in zip(sent, frames, frames[len(sent) :], strict=False):
@@ -260,7 +243,7 @@ class FrameTable:
         """Put parts of frames into a queue, with the numbers of their messages there."""
         tokens = self._feeds[emissions.queue, emissions.output]
         tokens.known = max(tokens.known, int(emissions.number.max(initial=-1)) + 1)
-        np.add.at(self._rows[:, _PARTS], self._find(frames), 1)
+        np.add.at(self._rows["parts"], self._find(frames), 1)
         self._release(tokens.add(numbers, frames))
 
     def _retire(self, batch: Computes) -> None:
@@ -288,8 +271,8 @@ class FrameTable:
             elif self._run.fragments:
                 self._lose(feeds, queue.waiting)
         self._end()
-        is_unknown = np.isin(self._rows[:, _NUMBER], np.concatenate(unknown))
-        return _frames_of(self._rows[~is_unknown]), int(is_unknown.sum())
+        is_unknown = np.isin(self._rows["number"], np.concatenate(unknown))
+        return self._rows[~is_unknown], int(is_unknown.sum())
 
     def _lose(self, feeds: list[_Tokens], waiting: int) -> None:
         """Let all but the last messages of a queue, which wait there, be lost."""
@@ -307,30 +290,28 @@ class FrameTable:
     def take_ended(self) -> Frames:
         """Return the frames that ended since the last call."""
         ended, self._ended = self._ended, []
-        return _frames_of(np.concatenate([self._rows[:0], *ended]))
+        return np.concatenate([self._rows[:0], *ended])
 
     # Inside.
 
     def _find(self, frames: Times) -> Times:
-        found: Times = self._rows[:, _NUMBER].searchsorted(frames)
+        found: Times = self._rows["number"].searchsorted(frames)
         return found
 
     def _worsen(self, frames: Times, fate: int) -> None:
-        np.maximum.at(self._rows[:, _FATE], self._find(frames), fate)
+        np.maximum.at(self._rows["fate"], self._find(frames), fate)
 
     def _release(self, frames: Times) -> None:
         """Note that parts of frames are not under way any more."""
-        np.subtract.at(self._rows[:, _PARTS], self._find(frames), 1)
+        np.subtract.at(self._rows["parts"], self._find(frames), 1)
 
     def _end(self) -> None:
-        has_ended = self._rows[:, _PARTS] == 0
+        has_ended = self._rows["parts"] == 0
         if has_ended.any():
             self._ended.append(self._rows[has_ended])
             self._rows = self._rows[~has_ended]
 
 
-_NUMBER, _ORIGIN, _PRODUCER, _EMITTED, _FATE, _LATENCY, _DONE, _COMPUTE, _PARTS = range(9)
-_COLUMNS = 9
 _NEVER = 1 << 62
 
 
@@ -377,10 +358,6 @@ class _Tokens:
         count = int(self.keys.searchsorted(end))
         found, self.keys, self.frames = self.frames[:count], self.keys[count:], self.frames[count:]
         return found
-
-
-def _frames_of(rows: NDArray[np.int64]) -> Frames:
-    return Frames(*rows[:, :_PARTS].T)
 
 
 def _number_messages(

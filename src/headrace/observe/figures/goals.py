@@ -325,8 +325,8 @@ class Goal:
         left, self._unknown = self._frames.finish()
         self._count()
         with self._lock:
-            self.outstanding = len(left.number) + self._unknown
-            self._overdue = int((now - left.origin > self.bound).sum())
+            self.outstanding = len(left) + self._unknown
+            self._overdue = int((now - left["origin"] > self.bound).sum())
 
     def add(self, computes: Computes) -> None:
         """Count the frames that ended with some computes."""
@@ -363,12 +363,12 @@ class Goal:
     def _count(self) -> None:
         assert self._frames is not None
         ended = self._frames.take_ended()
-        numbers = np.bincount(ended.fate, minlength=len(Fate)).tolist()
+        numbers = np.bincount(ended["fate"], minlength=len(Fate)).tolist()
         with self._lock:
             self.sent = self._frames.sent
-            timed = (ended.fate == Fate.ARRIVED) | (ended.fate == Fate.LATE)
+            timed = (ended["fate"] == Fate.ARRIVED) | (ended["fate"] == Fate.LATE)
             # First: whoever asks whether the goal is met divides by their number.
-            self._latency.add(ended.latency[timed], ended.done[timed])
+            self._latency.add(ended["latency"][timed], ended["done"][timed])
             self.arrived += numbers[Fate.ARRIVED] + numbers[Fate.UNTIMED]
             self.untimed += numbers[Fate.UNTIMED]
             self.late += numbers[Fate.LATE]
@@ -383,25 +383,25 @@ class Goal:
         late, self._to_tell = self._to_tell, None
         if late is None:
             return
-        before, self._told = self._told, self._told + len(late.number)
+        before, self._told = self._told, self._told + len(late)
         ways = [way for each in flows for way in self._way_of(each)]
-        for place in range(max(len(late.number) - _KEPT, 0), len(late.number)):
-            took = int(late.latency[place])
+        for frame in late[-_KEPT:]:
+            took = int(frame["latency"])
             path, breakdown = ",".join(self.names), Breakdown((Part("unknown", self.names[0], "", took),))
             for way in ways:
                 rows = np.flatnonzero(
-                    (way.compute == late.compute[place])
-                    & (way.computes[:, 0] == late.producer[place])
-                    & (way.times[:, 1] >= late.emitted[place])
-                    & (way.done == late.done[place])
+                    (way.compute == frame["compute"])
+                    & (way.computes[:, 0] == frame["producer"])
+                    & (way.times[:, 1] >= frame["emitted"])
+                    & (way.done == frame["done"])
                 )
                 if len(rows) and computes is not None:
                     # Of the messages of one compute, the first that was not sent before.
                     way = way.part(rows[way.times[rows, 1].argmin()][None])
-                    way.origin = late.origin[place : place + 1]
+                    way.origin = frame["origin"][None]
                     path, breakdown = way.path.name, divide(way, computes).breakdown(0)
                     break
-            self._tell(Miss(path, int(late.number[place]) + 1, took, self.bound, breakdown))
+            self._tell(Miss(path, int(frame["number"]) + 1, took, self.bound, breakdown))
         self._log_misses(before, self._told)
 
     def _way_of(self, flows: Flows) -> list[Flows]:

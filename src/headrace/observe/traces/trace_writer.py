@@ -336,7 +336,7 @@ class TraceWriter(ShowsFigures):
             in_use.change(arrivals.received, 1)
             in_use.change(batch.done[arrivals.compute - batch.first], -1)
         for discards in batch.discards:
-            self._depths[discards.queue].change(discards.discarded, -1)
+            self._depths[discards.queue].change(discards.dropped, -1)
         self._add_counter(Group.IN_FLIGHT, batch.operator.name, in_use.tell(int(batch.ended[-1])))
 
     def messages_dropped(self, drops: list[Drops]) -> None:
