@@ -13,11 +13,10 @@ import pytest
 from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.gpu import sim
 from headrace.observe import Computes, Watcher, watch
-from headrace.observe.events.gpu_timing import ComputeTimer, StreamTimer, TimedStream, Timer
+from headrace.observe.events.gpu_timing import ComputeTimer, Sampling, StreamTimer, TimedStream, Timer
 from headrace.observe.events.node_log import NodeLog
 from headrace.observe.events.recorder import TIMED, NodeRecorder
 from headrace.observe.events.records import OperatorInfo, StreamInfo
-from headrace.observe.events.sampling import Sampling
 from headrace.resources import RealtimeClock
 from tests.harness.application import App
 from tests.harness.operators import Step

@@ -17,9 +17,8 @@ from headrace.core import EndedBy
 from headrace.gpu import sim
 from headrace.gpu.executables import Executables
 from headrace.observe import NvtxRanges, Watcher, watch
-from headrace.observe.events.gpu_timing import SimulatedTime
+from headrace.observe.events.gpu_timing import Sampling, SimulatedTime
 from headrace.observe.events.observation import Observation
-from headrace.observe.events.sampling import Sampling
 from tests.harness import App, MakeScheduler, event_based, greedy
 from tests.harness.segments import MS, Collects, branches, chain
 from tests.observe.traces.traces import traced

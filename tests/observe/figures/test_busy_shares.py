@@ -17,7 +17,7 @@ from headrace.observe import (
 )
 from headrace.observe.events import recorder
 from headrace.observe.events.gpu_timing import ComputeTimer
-from headrace.observe.figures.coverage import Coverage
+from headrace.observe.figures.distribution import Coverage
 from headrace.observe.figures.run_figures import ShowsFigures
 from headrace.resources import CudaGreenContext, CudaGreenContextPool
 from tests.gpu.kernels import spin

@@ -22,8 +22,9 @@ The reader reads them, if few wait. Each of its calls to the driver gives up the
 that launches kernels does, too: both would wait for each other at every call. So where many wait, because an
 operator computes often, its own computes read them, a few at a time.
 
-Two events a compute, and reading them, cost some ten microseconds. An operator that computes thousands of times a
-second therefore has some of its computes timed, and the others pay a comparison (`sampling`).
+Two events a compute, and reading them, cost some ten microseconds: each of these calls gives up the interpreter. An
+operator that computes thousands of times a second therefore has some of its computes timed, and the others pay a
+comparison (`Sampling`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace import gpu, waits
 from headrace._runtime import Envelope
-from headrace.observe.events.sampling import ALWAYS, Sampling
 
 if TYPE_CHECKING:
     from headrace._runtime import ManagedStream
@@ -51,6 +51,44 @@ _log = logging.getLogger("headrace.observe")
 Piece: TypeAlias = "tuple[Any, Any, Any, deque[None] | None, bool]"
 """The events at the beginning and the end of work, one that is complete when both are, if they are not free
 afterwards the entries of times that were not read, and whether no work of others lies between the events."""
+
+
+class Sampling:
+    """Chooses which computes are timed on the device, evenly in the long run.
+
+    Up to 1,000 computes a second all are timed. If there are more, 1,000 are timed in a second; if there are more
+    than 2,000, which are short, 50 are. How often an operator computes is seen from the compute that follows a
+    timed one. A burst is timed as a whole.
+
+    Attributes
+    ----------
+    next
+        From when on `takes` has to be asked.
+    """
+
+    __slots__ = ("_asked", "_credit", "_follows", "_interval", "next")
+
+    def __init__(self) -> None:
+        self.next = _ALWAYS
+        self._interval = _INTERVAL_OF_MANY
+        # How many may be chosen, when this was counted, and whether the next compute follows one that was chosen.
+        self._credit: float = _BURST
+        self._asked = 0
+        self._follows = False
+
+    def takes(self, now: int) -> bool:
+        """Return whether a compute that begins now is chosen."""
+        passed = now - self._asked
+        self._asked = now
+        if self._follows:
+            self._interval = _INTERVAL if passed >= _MANY else _INTERVAL_OF_MANY
+        self._credit = min(self._credit + passed / self._interval, _BURST)
+        self._follows = self._credit >= 1
+        if self._follows:
+            self._credit -= 1  # and the next compute asks again, whenever it begins
+        else:
+            self.next = now + int((1 - self._credit) * self._interval) + 1
+        return self._follows
 
 
 class ComputeTimer(Sampling):
@@ -81,7 +119,7 @@ class ComputeTimer(Sampling):
     def add(self, stream: StreamTimer) -> None:
         """Time the work on another stream."""
         if not self.in_use:
-            self.next = ALWAYS
+            self.next = _ALWAYS
         self.in_use.append(stream)
         self.streams.append(stream)
 
@@ -474,9 +512,14 @@ class SimulatedTime(DeviceTime):
         """Do nothing: the distance of the clocks does not change."""
 
 
+_MANY = 500_000  # nanoseconds from one compute to the next; if there are less, there are many
+_INTERVAL = 1_000_000  # nanoseconds between two computes that are timed, in the long run
+_INTERVAL_OF_MANY = 20_000_000
+_BURST = 20  # computes that are timed at once, if none was for a while
 _EVENTS = 32  # events that are created for a stream at once
 _MOST = 512  # pieces of work of which the device is behind with which no compute is timed
 _AT_ONCE = 4  # pieces of work whose times a compute reads
 _LATENCY = 10_000  # nanoseconds from a launch until an idle device begins with it
 _TRIES = 8
 _REFRESH = 2_000_000_000  # nanoseconds: 24 bits resolve 2 s to 0.1 µs
+_ALWAYS = -(1 << 62)  # before every time

@@ -26,10 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
 from headrace.gpu.capture import captured_frontier
-from headrace.observe.events.gpu_timing import Timer
+from headrace.observe.events.gpu_timing import Sampling, Timer
 from headrace.observe.events.queues import Feed
 from headrace.observe.events.records import StreamInfo
-from headrace.observe.events.sampling import Sampling
 
 if TYPE_CHECKING:
     from headrace._runtime import Node

@@ -1,4 +1,4 @@
-"""Durations in bounded memory: their distribution in the whole run, and in its last seconds.
+"""Durations in bounded memory: their distribution, in the whole run and in its last seconds, and their union.
 
 The first few thousand values of a distribution are kept, and percentiles of them are exact. If there are more, only
 a histogram is kept, whose buckets are at most 0.8 % wide; percentiles are then off by at most half of that.
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 _KEPT = 4096  # values of which percentiles are exact
 _SPLIT = 7  # each doubling has 2**7 buckets
+ALWAYS = -(1 << 62)
+"""A time before everything."""
+_MOST_WAITING = 16_384  # intervals that wait to be joined
+_KEPT_APART = 16_384  # joined intervals that later ones may still overlap
 BOUNDS = (*(int(step * 10**power) for power in range(4, 10) for step in (1, 2.5, 5)), 10**10)
 """The upper bounds of the buckets of histograms for Prometheus, in nanoseconds: from 10 µs to 10 s."""
 
@@ -198,6 +202,53 @@ class Durations:
             inside = np.minimum(ended - since, values) / np.maximum(values, 1)
             found.load = float((loads * inside).sum())
         return found
+
+
+class Coverage:
+    """For how long at least one of several things went on: intervals, which may overlap and come in any order.
+
+    Only the last intervals are kept apart, if there are many. An interval that comes later and lies before them
+    does not count.
+    """
+
+    __slots__ = ("_before", "_ends", "_starts", "_total", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Times, Times]] = []
+        self._starts = self._ends = np.zeros(0, np.int64)
+        self._before = ALWAYS
+        self._total = 0
+
+    def add(self, starts: Times, ends: Times) -> None:
+        """Add intervals."""
+        if len(starts):
+            self._waiting.append((starts, ends))
+        if sum(len(each) for each, _ in self._waiting) > _MOST_WAITING:
+            self._join()
+
+    def total(self, since: int = ALWAYS) -> int:
+        """Return the length of all intervals together, or after a time; what several cover counts once."""
+        self._join()
+        kept = int((np.maximum(self._ends, since) - np.maximum(self._starts, since)).sum())
+        return kept + (self._total if since == ALWAYS else 0)
+
+    def _join(self) -> None:
+        if not self._waiting:
+            return
+        starts = np.concatenate([self._starts, *(each for each, _ in self._waiting)])
+        ends = np.concatenate([self._ends, *(each for _, each in self._waiting)])
+        self._waiting.clear()
+        starts, ends = np.maximum(starts, self._before), np.maximum(ends, self._before)
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], np.maximum.accumulate(ends[order])
+        # An interval begins where all before it have ended.
+        begins = np.flatnonzero(np.concatenate(([True], starts[1:] > ends[:-1])))
+        starts, ends = starts[begins], ends[np.concatenate((begins[1:] - 1, [len(ends) - 1]))]
+        settled = max(len(starts) - _KEPT_APART, 0)
+        if settled:
+            self._total += int((ends[:settled] - starts[:settled]).sum())
+            self._before = int(ends[settled - 1])
+        self._starts, self._ends = starts[settled:], ends[settled:]
 
 
 def per_second(count: float, nanoseconds: float) -> float:

@@ -16,8 +16,7 @@ from headrace.core.condition import ticks_of
 from headrace.observe.events.cupti_activity import SHOWN
 from headrace.observe.events.records import NO_TIMESTAMP, RunInfo
 from headrace.observe.events.watchers import Watcher
-from headrace.observe.figures.coverage import ALWAYS, Coverage
-from headrace.observe.figures.distribution import Distribution, Durations, Occurrences
+from headrace.observe.figures.distribution import ALWAYS, Coverage, Distribution, Durations, Occurrences
 from headrace.observe.figures.recent_computes import RecentComputes
 from headrace.observe.figures.statistics import (
     FAULTS,
