@@ -71,7 +71,7 @@ def test_a_subgraph_is_drawn_as_one_box_with_its_ports() -> None:
 
 def test_every_style_folds_and_unfolds() -> None:
     app = App(compose)
-    for style in ("boxes", "svg", "mermaid", "dot"):
+    for style in ("svg", "mermaid", "dot"):
         folded, unfolded = app.draw(style), app.draw(style, unfold=True)
         assert all(name in folded for name in FOLDED)
         assert not any(name in folded for name in UNFOLDED)

@@ -16,13 +16,13 @@ def layer_of(layout: Layout) -> dict[int, int]:
 
 
 def test_edges_that_close_a_circle_are_left_out() -> None:
-    layout = lay_out(3, [(0, 1), (1, 2), (2, 1), (1, 1)])
+    layout = lay_out(3, [(0, 1), (1, 2), (2, 1), (1, 1)], {})
     assert layout.layers == [[0], [1], [2]]
     assert layout.paths == [[0, 1], [1, 2], [], []]
 
 
 def test_edges_do_not_cross_where_they_need_not() -> None:
-    layout = lay_out(4, [(0, 3), (1, 2)])
+    layout = lay_out(4, [(0, 3), (1, 2)], {})
     place_of = {vertex: place for layer in layout.layers for place, vertex in enumerate(layer)}
     assert (place_of[0] < place_of[1]) == (place_of[3] < place_of[2])
 
@@ -35,7 +35,7 @@ def test_random_graphs_keep_the_rules(seed: int) -> None:
         (generator.randrange(count), generator.randrange(count))
         for _ in range(generator.randint(0, 2 * count))
     ]
-    layout = lay_out(count, edges)
+    layout = lay_out(count, edges, {})
     layers = layer_of(layout)
     assert sorted(vertex for layer in layout.layers for vertex in layer) == list(range(len(layers)))
     for (source, target), path in zip(edges, layout.paths, strict=True):

@@ -17,33 +17,6 @@ from tests.limits import examples
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 
 
-def test_the_boxes_of_a_segment_have_its_name() -> None:
-    assert App(chain).draw("boxes").splitlines() == [
-        "┌─────────┐",
-        "│ source  │",
-        "└────┬────┘",
-        "     ▼",
-        "┌─────────┐",
-        "│   one   │",
-        "│ middle  │",
-        "└────┬────┘",
-        "     ▼",
-        "┌─────────┐",
-        "│   two   │",
-        "│ middle  │",
-        "└────┬────┘",
-        "     ▼",
-        "┌─────────┐",
-        "│  three  │",
-        "│ middle  │",
-        "└────┬────┘",
-        "     ▼",
-        " ┌───────┐",
-        " │ sink  │",
-        " └───────┘",
-    ]
-
-
 def test_the_list_has_the_operators_of_a_segment_and_why_it_is_eager() -> None:
     app = App(chain)
     app.compose_graph()
@@ -141,9 +114,6 @@ def test_frames_are_around_their_own_boxes_only(seed: int) -> None:
             corners = [(left, top), (right, top), (left, bottom), (right, bottom)]
             inside = [_is_inside(corner, frames[segment.name]) for corner in corners]
             assert all(inside) if name in members else not any(inside), (segment, name)
-    drawn = app.draw("boxes")
-    for operator in app.graph:
-        assert f" {operator.name} " in drawn
 
 
 def _is_inside(point: tuple[float, float], outline: list[tuple[float, float]]) -> bool:

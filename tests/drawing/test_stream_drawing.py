@@ -23,13 +23,6 @@ def test_the_list_has_the_operators_of_each_shared_stream() -> None:
     assert App(sharing).draw().splitlines()[-2:] == ["stream 2: a, b", "default stream: last"]
 
 
-def test_boxes_have_the_name_of_the_stream() -> None:
-    drawn = App(sharing).draw("boxes")
-    assert drawn.count("stream 2") == 2
-    assert drawn.count("default stream") == 1
-    assert "stream 1" not in drawn, "a stream of one operator is nothing to show"
-
-
 def test_a_picture_has_a_bar_of_one_colour_for_each_shared_stream() -> None:
     picture = ElementTree.fromstring(App(sharing).draw("svg"))
     bars = [each.get("style") for each in picture.iter(f"{NAMESPACE}rect") if each.get("width") == "5"]
@@ -61,4 +54,4 @@ def test_a_captured_operator_shares_no_stream() -> None:
         app.stream_per = "branch"
         chain(app)
 
-    assert "stream" not in App(compose).draw("boxes")
+    assert "stream" not in App(compose).draw()

@@ -728,9 +728,9 @@ class Fragment(Composition):
 
         A subgraph is one box, unless `unfold` is true: then its operators are drawn.
 
-        The styles are ``"text"``, a list; ``"boxes"``, boxes and lines for a terminal; ``"svg"``, a picture with
-        ports, queue sizes and slices of the GPU; ``"mermaid"`` and ``"dot"``. Captured segments are groups in it,
-        with their names and, after a run, their states.
+        The styles are ``"text"``, a list; ``"svg"``, a picture with ports, queue sizes and slices of the GPU;
+        ``"mermaid"`` and ``"dot"``. Captured segments are groups in it, with their names and, after a run, their
+        states.
         """
         from headrace.drawing import draw
 

@@ -48,7 +48,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _graph(options: argparse.Namespace) -> int:
     kind = options.format or (SUFFIXES.get(options.output.suffix.lower()) if options.output else None)
-    text = of_composed(options, "draw", lambda fragment: _draw(fragment, kind or "text", options.unfold))
+    text = of_composed(options, "draw", lambda fragment: fragment.draw(kind or "text", unfold=options.unfold))
     if options.output is None:
         print(text)
         return 0
@@ -88,9 +88,3 @@ def of_composed(options: argparse.Namespace, what: str, use: Callable[[Fragment]
             if exit_.code not in (None, 0):
                 raise
     raise ProgramError(f"{program.name} ended without running an application, and there is nothing to {what}")
-
-
-def _draw(fragment: Fragment, kind: str, unfold: bool) -> str:
-    # The boxes show the shape, the list has the ports.
-    styles = ("boxes", "text") if kind == "text" else (kind,)
-    return "\n\n".join(fragment.draw(style, unfold=unfold) for style in styles)

@@ -1,4 +1,4 @@
-"""Drawings of a graph: as text, boxes, SVG, Mermaid or DOT."""
+"""Drawings of a graph: as text, SVG, Mermaid or DOT."""
 
 from __future__ import annotations
 

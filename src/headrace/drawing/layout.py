@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any, Protocol
 
+from headrace._runtime import slice_of
 from headrace.core.graph import Flow, Graph, edges_back
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Layout:
         return [(number, vertices) for number, vertices in enumerate(found) if vertices]
 
 
-def lay_out(count: int, edges: Sequence[tuple[int, int]], groups: Mapping[int, int] | None = None) -> Layout:
+def lay_out(count: int, edges: Sequence[tuple[int, int]], groups: Mapping[int, int]) -> Layout:
     """Return a layout of `count` operators with edges between their numbers.
 
     `groups` has the groups of operators that are drawn together. Bends of an edge inside a group belong to it.
@@ -69,7 +70,7 @@ def lay_out(count: int, edges: Sequence[tuple[int, int]], groups: Mapping[int, i
     layers: list[list[int]] = [[] for _ in range(max(rank, default=0) + 1)]
     for vertex in range(count):
         layers[rank[vertex]].append(vertex)
-    layout = Layout(layers, [], groups=dict(groups or {}))
+    layout = Layout(layers, [], groups=dict(groups))
     bends = count
     for number, (source, target) in enumerate(edges):
         if number in backward:
@@ -89,16 +90,6 @@ def lay_out(count: int, edges: Sequence[tuple[int, int]], groups: Mapping[int, i
             layout.before.setdefault(second, []).append(first)
     _order(layout)
     return layout
-
-
-def number_operators(
-    graph: Graph, segments: Sequence[Segment]
-) -> tuple[list[tuple[int, int]], dict[int, int]]:
-    """Return the flows of a graph, and the segment of each operator in one, with numbers for the operators."""
-    number = {operator.name: position for position, operator in enumerate(graph)}
-    edges = [(number[flow.source.name], number[flow.target.name]) for flow in graph.flows]
-    groups = {number[one.name]: group for group, segment in enumerate(segments) for one in segment.operators}
-    return edges, groups
 
 
 def place(layout: Layout, sizes: Sequence[float], gap: float) -> list[float]:
@@ -265,6 +256,16 @@ def members_of(box: Any) -> list[Operator]:
     if not box._headrace.is_subgraph:
         return [box]
     return [operator for operator in box.graph if operator.name.startswith(box._headrace.prefix)]
+
+
+def slices_of(graph: Graph) -> dict[str, str]:
+    """Return the slice of the device of each operator that has one, as text: ``"vision: 16 SMs"``."""
+    shares = {operator.name: {slice_of(one) for one in members_of(operator)} for operator in graph}
+    return {
+        name: str(share)
+        for name, found in shares.items()
+        if len(found) == 1 and (share := found.pop()) is not None
+    }
 
 
 def shown_outputs(box: Any) -> list[str]:

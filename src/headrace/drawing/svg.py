@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from headrace._runtime import slice_of
 from headrace.core.graph import queues_of
-from headrace.drawing.layout import lay_out, members_of, number_operators, place, shown_outputs
+from headrace.drawing.layout import lay_out, place, shown_outputs, slices_of
 
 if TYPE_CHECKING:
     from headrace.core.graph import Graph
@@ -50,19 +49,16 @@ class _Rect(NamedTuple):
         return self.top + _HEAD + (names.index(name) + 0.5) * _LINE
 
 
-def draw_svg(
-    graph: Graph,
-    title: str = "pipeline",
-    segments: Sequence[Segment] = (),
-    streams: Mapping[str, str] | None = None,
-) -> str:
+def draw_svg(graph: Graph, title: str, segments: Sequence[Segment], streams: Mapping[str, str]) -> str:
     """Return `graph` as the text of an SVG file, with a frame around each captured segment.
 
     `streams` has the names of streams that operators share.
     """
-    kinds = {operator.name: _kind(operator, (streams or {}).get(operator.name, "")) for operator in graph}
+    kinds = {operator.name: _kind(operator, streams.get(operator.name, "")) for operator in graph}
     operators = list(graph)
-    edges, groups = number_operators(graph, segments)
+    number = {operator.name: position for position, operator in enumerate(operators)}
+    edges = [(number[flow.source.name], number[flow.target.name]) for flow in graph.flows]
+    groups = {number[one.name]: group for group, segment in enumerate(segments) for one in segment.operators}
     layout = lay_out(len(operators), edges, groups)
     sizes = [_size(operator, kinds[operator.name]) for operator in operators]
     # Bends are a little higher than a line, so that a flow keeps away from the boxes that it passes.
@@ -120,13 +116,11 @@ def draw_svg(
         _add(root, "path", class_="tip", d=f"M{end[0]:.1f} {end[1]:.1f}l-8 -4v8z")
     slices = slices_of(graph)
     colours = dict(zip(dict.fromkeys(slices.values()), itertools.cycle(_COLOURS), strict=False))
-    bars = dict(
-        zip(dict.fromkeys((streams or {}).values()), itertools.cycle(reversed(_COLOURS)), strict=False)
-    )
+    bars = dict(zip(dict.fromkeys(streams.values()), itertools.cycle(reversed(_COLOURS)), strict=False))
     for vertex, operator in enumerate(operators):
         share = slices.get(operator.name, "")
         _add_box(root, operator, rects[vertex], share, colours.get(share, ""), kinds[operator.name])
-        if streams is not None and operator.name in streams:
+        if operator.name in streams:
             left, top, _, low = rects[vertex]
             bar = {"x": left, "y": top, "width": 5, "height": low - top, "rx": 2.5}
             _add(root, "rect", **bar, style=f"fill:{bars[streams[operator.name]]}")
@@ -220,16 +214,6 @@ def _size(operator: Operator, kind: str) -> tuple[float, float]:
     name = _width(operator.name, _EM) * 1.06  # bold is wider
     width = max(name, _width(kind, _SMALL), *ports, 60.0) + 2 * _PAD
     return width, _HEAD + rows * _LINE + (_PAD / 2 if rows else 0)
-
-
-def slices_of(graph: Graph) -> dict[str, str]:
-    """Return the slice of the device of each operator that has one, as text: ``"vision: 16 SMs"``."""
-    shares = {operator.name: {slice_of(one) for one in members_of(operator)} for operator in graph}
-    return {
-        name: str(share)
-        for name, found in shares.items()
-        if len(found) == 1 and (share := found.pop()) is not None
-    }
 
 
 def queue_label(operator: Operator, port: str) -> str:

@@ -1,4 +1,4 @@
-"""Drawing a graph as text, boxes, SVG, Mermaid or DOT."""
+"""Drawing a graph as text, SVG, Mermaid or DOT."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace._runtime import StreamLayout, captured_operators
 from headrace.core.errors import choices
-from headrace.drawing.layout import fold, members_of, shown_outputs
+from headrace.drawing.layout import fold, members_of, shown_outputs, slices_of
 
 if TYPE_CHECKING:
     from headrace.core.graph import Graph
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def draw(graph: Graph, style: str = "text", segments: Sequence[Segment] = (), *, unfold: bool = False) -> str:
-    """Return `graph` drawn in a style: ``"text"``, ``"boxes"``, ``"svg"``, ``"mermaid"`` or ``"dot"``.
+    """Return `graph` drawn in a style: ``"text"``, ``"svg"``, ``"mermaid"`` or ``"dot"``.
 
     A subgraph is one box, unless `unfold` is true: then its operators are drawn. Each of the captured segments is a
     group, with its name and, after a run, its state. Operators that share a stream have its name.
@@ -50,9 +50,10 @@ def _by_stream(streams: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _text(graph: Graph, segments: Sequence[Segment], streams: Mapping[str, str]) -> str:
-    lines = []
+    lines, slices = [], slices_of(graph)
     for operator in graph:
-        lines.append(f"{operator.name} ({type(operator).__name__})")
+        on = f", {slices[operator.name]}" if operator.name in slices else ""
+        lines.append(f"{operator.name} ({type(operator).__name__}){on}")
         for name in shown_outputs(operator):
             targets = [flow for flow in graph.flows if (flow.source, flow.output) == (operator, name)]
             lines += [f"  {name} -> {flow.target.name}.{flow.input}" for flow in targets]
@@ -113,12 +114,6 @@ def _quoted(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def _boxes(graph: Graph, segments: Sequence[Segment], streams: Mapping[str, str]) -> str:
-    from headrace.drawing.boxes import draw_boxes
-
-    return draw_boxes(graph, segments, streams)
-
-
 def _svg(graph: Graph, segments: Sequence[Segment], streams: Mapping[str, str]) -> str:
     from headrace.drawing.svg import draw_svg
 
@@ -126,4 +121,4 @@ def _svg(graph: Graph, segments: Sequence[Segment], streams: Mapping[str, str]) 
     return draw_svg(graph, title, segments, streams)
 
 
-_DRAWERS = {"text": _text, "boxes": _boxes, "svg": _svg, "mermaid": _mermaid, "dot": _dot}
+_DRAWERS = {"text": _text, "svg": _svg, "mermaid": _mermaid, "dot": _dot}
