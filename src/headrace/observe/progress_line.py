@@ -2,17 +2,18 @@
 
 A thread reads the counts of the run twice a second (`Fragment.progress`), which takes no lock, and rewrites one
 line of stderr, or the output of a cell. Nothing is written where stderr is neither. If the end of the run is known,
-the line begins with a bar and the time that is left: a bar of rich on a terminal, if rich is installed, and one of
-the browser in a notebook.
+the line begins with a bar and the time that is left.
 
 While the line is shown, stdout and stderr are replaced: what the program prints would otherwise begin in the middle
 of the line. The replacement erases the line first; the next turn of the thread shows it again, unless what the
 program printed does not end with a newline. `print` writes a text and its newline one after the other.
+
+Decided against: rich's `Progress`. It writes what goes to stdout to stderr, wraps long lines, and ends a question
+of `input` with a newline.
 """
 
 from __future__ import annotations
 
-import io
 import shutil
 import sys
 import threading
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 PERIOD = 0.5
 """The seconds between two updates of the line."""
 _ERASE = "\r\x1b[K"
+_BAR = 10  # cells
 # Held by the run that has the line: there is one terminal.
 _LINE = threading.Lock()
 
@@ -64,9 +66,7 @@ def _line_of(fragment: Composition) -> Iterator[None]:
 
     def work() -> None:
         while not waits.wait(ended, PERIOD):
-            bar = screen.bar(line.fraction)
-            text = line.update(time.monotonic(), shutil.get_terminal_size().columns - (BAR if bar else 0))
-            screen.show(bar + text)
+            screen.show(line.update(time.monotonic(), shutil.get_terminal_size().columns))
 
     line.update(time.monotonic(), 80)  # the beginning of the first interval
     thread = threading.Thread(target=work, name="progress line", daemon=True)
@@ -116,8 +116,6 @@ class ProgressLine:
         self._began: float | None = None
         self._at = 0.0
         self._before: Progress | None = None
-        self.fraction: float | None = None
-        """The part of the run that was done at the last update, if its end is known."""
 
     def update(self, now: float, columns: int) -> str:
         """Return the line for the time `now`, in seconds, with rates since the last call."""
@@ -127,10 +125,10 @@ class ProgressLine:
         self._began = now if self._began is None else self._began
         elapsed = now - self._began
         parts = [str(timedelta(seconds=int(elapsed))), progress.application]
-        self.fraction = progress.fraction
-        if self.fraction:
-            left = elapsed * (1 - self.fraction) / self.fraction
-            parts[0] += f" of {timedelta(seconds=round(elapsed + left))}"
+        if progress.fraction:
+            parts[0] += f" of {timedelta(seconds=round(elapsed / progress.fraction))}"
+        if progress.fraction is not None:
+            parts.insert(0, f"{'━' * int(_BAR * progress.fraction):╌<{_BAR}} {progress.fraction:4.0%}")
         if not progress.computes:
             parts.append("starting")
         elif before is not None and seconds > 0:
@@ -152,10 +150,6 @@ class ProgressLine:
         return text if len(text) < columns else text[: max(columns - 2, 0)] + "…"
 
 
-BAR = 28
-"""The width of the bar with the percentage."""
-
-
 class _Screen:
     """The line on the terminal, and whether it is there."""
 
@@ -165,21 +159,6 @@ class _Screen:
         self._lock = threading.RLock()
         self.is_shown = False
         self._is_in_use = False  # the program has printed the beginning of a line
-
-    @staticmethod
-    def bar(fraction: float | None) -> str:
-        """Return a bar of rich; an empty text without rich, or if the end of the run is not known."""
-        if fraction is None:
-            return ""
-        try:
-            from rich.console import Console
-            from rich.progress_bar import ProgressBar
-        except ImportError:
-            return ""
-        console = Console(file=io.StringIO(), force_terminal=True, width=BAR - 7)
-        with console.capture() as captured:
-            console.print(ProgressBar(total=1.0, completed=fraction, width=BAR - 7), end="")
-        return f"{captured.get()} {fraction:4.0%}  "
 
     def show(self, text: str) -> None:
         """Write the line in place of the last one, but not in place of the program's; without a text, erase it."""
@@ -205,39 +184,26 @@ class _Screen:
             return written
 
 
-class _Cell:
+class _Cell(_Screen):
     """The line below the cell of a notebook."""
 
     def __init__(self) -> None:
         import IPython.display
 
+        super().__init__(sys.stderr)
         self._display: Any = IPython.display
         self._handle = self._display.display(self._display.HTML(""), display_id=True)
 
-    @staticmethod
-    def bar(fraction: float | None) -> str:
-        """Return a bar of the browser; an empty text if the end of the run is not known."""
-        return "" if fraction is None else f'<progress value="{fraction:.3f}"></progress> {fraction:.0%} '
-
     def show(self, text: str) -> None:
-        """Show the line in place of the last one; it consists of a bar and a text."""
+        """Show the line in place of the last one."""
         self._handle.update(self._display.HTML(text))
-
-    def erase(self) -> None:
-        """Erase the line."""
-        self.show("")
-
-    def write(self, stream: Any, text: str) -> int:
-        """Erase the line and write what the program prints, which is elsewhere."""
-        self.erase()
-        written: int = stream.write(text)
-        return written
+        self.is_shown = bool(text)
 
 
 class _Erasing:
     """A stream of the program on the terminal; writing to it erases the line first."""
 
-    def __init__(self, stream: Any, screen: _Screen | _Cell) -> None:
+    def __init__(self, stream: Any, screen: _Screen) -> None:
         self._stream = stream
         self._screen = screen
 
