@@ -1,12 +1,9 @@
-"""Clients of a page's server: plain requests, WebSockets, and strangers who hold connections open."""
+"""Clients of a page's server: plain requests and WebSockets."""
 
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -59,34 +56,3 @@ async def until_the_end(socket: Any) -> list[str | bytes]:
             return received
         received.append(message.data)
     raise AssertionError(f"closed with {socket.close_code} before the end was told")
-
-
-_STRANGER = """
-import resource, socket, sys
-hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 1024) if hard > 0 else 1024, hard))
-held = []
-for _ in range(int(sys.argv[3])):
-    one = socket.create_connection((sys.argv[1], int(sys.argv[2])))
-    one.sendall(b"GET / HTTP/1.1\\r\\nHost: 127")
-    held.append(one)
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-
-@contextmanager
-def stranger(server: LiveServer, count: int) -> Iterator[None]:
-    """Hold unfinished requests open, from another process, whose files are its own."""
-    address = urlsplit(server.url)
-    process = subprocess.Popen(
-        [sys.executable, "-c", _STRANGER, str(address.hostname), str(address.port), str(count)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        yield
-        process.communicate("")

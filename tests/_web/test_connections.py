@@ -1,10 +1,9 @@
-"""Connections: few, for a limited time, and never with the last files of the process."""
+"""Connections: few, and for a limited time."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -12,33 +11,46 @@ from typing import Any
 import pytest
 
 from headrace._web import connections as module
-from headrace._web.connections import DEADLINE, RESERVE, Connections
+from headrace._web.connections import DEADLINE, Connections
 
 
 class Echo(asyncio.Protocol):
     """Sends back what it receives."""
 
+    transport: Any = None
+
     def __init__(self, made: list[Any]) -> None:
         self._made = made
 
     def connection_made(self, transport: Any) -> None:
-        self._transport = transport
-        self._made.append(transport)
+        self.transport = transport
+        self._made.append(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.transport = None
 
     def data_received(self, data: bytes) -> None:
-        self._transport.write(data)
+        self.transport.write(data)
 
 
 class Server:
-    """Connections in a time that the test sets."""
+    """Connections in a time that the test sets; it stands for the server of aiohttp, too."""
 
     def __init__(self, most: int) -> None:
         self.time = 0.0
         self.made: list[Any] = []
-        """The transports of all connections, in their order."""
-        self.connections = Connections("the page", lambda: Echo(self.made), most, lambda: self.time)
-        self.port = self.connections.listen("127.0.0.1", 0)
+        """The protocols of all connections, in their order."""
+        self.connections = self.made
+        self.limits = Connections(self, most, lambda: self.time)
+        self.port = 0
         self._writers: list[asyncio.StreamWriter] = []
+
+    def __call__(self) -> Echo:
+        return Echo(self.made)
+
+    @property
+    def count(self) -> int:
+        return len(self.limits.opened())
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -53,7 +65,9 @@ class Server:
         return reader, writer
 
     async def close(self) -> None:
-        await self.connections.close()
+        self.limits.stop()
+        for one in self.limits.opened():
+            one.transport.abort()
         for writer in self._writers:
             writer.close()
             with contextlib.suppress(ConnectionError):
@@ -63,6 +77,7 @@ class Server:
 @contextlib.asynccontextmanager
 async def serving(most: int = 8) -> AsyncIterator[Server]:
     server = Server(most)
+    server.port = await server.limits.listen("127.0.0.1", 0)
     try:
         yield server
     finally:
@@ -90,7 +105,7 @@ def test_the_oldest_stranger_makes_room_for_a_new_connection() -> None:
     async def action() -> None:
         async with serving(most=3) as server:
             opened = [await server.accepted() for _ in range(5)]
-            assert server.connections.count == 3
+            assert server.count == 3
             for connection in opened[:2]:
                 assert await is_disconnected(connection)
             for connection in opened[2:]:
@@ -103,7 +118,7 @@ def test_a_client_is_not_disconnected_for_strangers() -> None:
     async def action() -> None:
         async with serving(most=2) as server:
             client = await server.accepted()
-            server.connections.keep(server.made[0])
+            server.limits.clients.add(server.made[0])
             strangers = [await server.accepted() for _ in range(3)]
             assert await is_alive(client)
             assert await is_disconnected(strangers[1])
@@ -112,41 +127,22 @@ def test_a_client_is_not_disconnected_for_strangers() -> None:
     run(action)
 
 
-def test_when_all_are_clients_a_connection_waits_until_one_has_left() -> None:
-    async def action() -> None:
-        async with serving(most=1) as server:
-            client = await server.accepted()
-            server.connections.keep(server.made[0])
-            later = await server.connect()
-            later[1].write(b"hello")
-            while server.connections._may_accept.is_set():
-                await asyncio.sleep(0)
-            server.connections.tick()
-            client[1].close()
-            while server.connections.count:
-                await asyncio.sleep(0)
-            server.connections.tick()
-            assert await later[0].readexactly(5) == b"hello"
-
-    run(action)
-
-
 def test_a_connection_that_is_no_client_at_its_deadline_is_closed() -> None:
     async def action() -> None:
         async with serving() as server:
             silent, client = await server.accepted(), await server.accepted()
-            server.connections.keep(server.made[1])
+            server.limits.clients.add(server.made[1])
             server.time = DEADLINE / 2
             later = await server.accepted()
             server.time = DEADLINE - 0.001
-            server.connections.tick()
+            server.limits.tick()
             assert await is_alive(silent)
             server.time = DEADLINE
-            server.connections.tick()
+            server.limits.tick()
             assert await is_disconnected(silent)
             assert await is_alive(client)
             assert await is_alive(later)
-            assert server.connections.count == 2
+            assert server.count == 2
 
     run(action)
 
@@ -155,13 +151,14 @@ def test_a_client_that_has_ended_has_a_deadline_again() -> None:
     async def action() -> None:
         async with serving() as server:
             client = await server.accepted()
-            server.connections.keep(server.made[0])
+            server.limits.clients.add(server.made[0])
             server.time = 1000.0
-            server.connections.release(server.made[0])
-            server.connections.tick()
+            server.limits.tick()
+            server.limits.clients.discard(server.made[0])
+            server.limits.tick()
             assert await is_alive(client), "it has time to read what is under way"
             server.time += DEADLINE
-            server.connections.tick()
+            server.limits.tick()
             assert await is_disconnected(client)
 
     run(action)
@@ -172,85 +169,17 @@ def test_a_connection_counts_until_its_peer_has_read_the_answer_or_its_time_is_u
         async with serving() as server:
             _, writer = await server.accepted()
             writer.transport.pause_reading()  # type: ignore[attr-defined]
-            transport = server.made[0]
+            transport = server.made[0].transport
             transport.write(bytes(64 << 20))  # more than the buffers of a connection hold
             transport.close()
             assert transport.is_closing()
-            assert server.connections.count == 1
+            assert server.count == 1
             server.time = DEADLINE
-            server.connections.tick()
-            while server.connections.count:
+            server.limits.tick()
+            while server.count:
                 await asyncio.sleep(0)
 
     run(action)
-
-
-@pytest.fixture
-def files(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of files that are left, as the only element of a list."""
-    left = [1000]
-    monkeypatch.setattr(module, "files_left", lambda: left[0])
-    monkeypatch.setattr(module, "_limit", lambda: 10_000)
-    return left
-
-
-def test_no_connection_is_accepted_with_the_files_of_the_reserve(
-    files: list[int], caplog: pytest.LogCaptureFixture
-) -> None:
-    async def action() -> None:
-        async with serving() as server:
-            files[0] = RESERVE
-            waiting = await server.connect()
-            waiting[1].write(b"hello")
-            while server.connections._may_accept.is_set():
-                await asyncio.sleep(0)
-            server.connections.tick()
-            assert server.connections.count == 0
-            files[0] = RESERVE + 1
-            server.connections.tick()
-            assert await waiting[0].readexactly(5) == b"hello"
-
-    with caplog.at_level(logging.WARNING, "headrace.web"):
-        run(action)
-    (record,) = caplog.records
-    assert record.getMessage() == (
-        "the page accepts no connection: the process may open 10000 files, and the last 64 are kept for the "
-        "pipeline; allow more with `ulimit -n`"
-    )
-
-
-def test_strangers_are_disconnected_when_the_pipeline_needs_their_files(files: list[int]) -> None:
-    async def action() -> None:
-        async with serving() as server:
-            stranger, client = await server.accepted(), await server.accepted()
-            server.connections.keep(server.made[1])
-            files[0] = RESERVE
-            server.connections.tick()
-            assert await is_alive(stranger)
-            files[0] = RESERVE - 1
-            server.connections.tick()
-            assert await is_disconnected(stranger)
-            assert await is_alive(client)
-
-    run(action)
-
-
-def test_the_reserve_is_a_quarter_of_few_files(files: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    async def action() -> None:
-        async with serving() as server:
-            files[0] = 9
-            await server.accepted()
-
-    monkeypatch.setattr(module, "_limit", lambda: 32)
-    run(action)
-
-
-def test_the_files_that_are_left_are_counted() -> None:
-    before = module.files_left()
-    assert before is not None
-    with socket.socket(), socket.socket():
-        assert module.files_left() == before - 2
-    assert module.files_left() == before
 
 
 def test_every_address_of_a_name_has_the_same_port(monkeypatch: pytest.MonkeyPatch) -> None:

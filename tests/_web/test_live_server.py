@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import socket
 import threading
@@ -13,6 +14,7 @@ import pytest
 from headrace._web import live_server
 from headrace._web.live_server import Client, LiveServer
 from tests._web.clients import ask, connect, get, token, until, until_the_end
+from tests.harness import wait_until
 
 
 def begin(kind: type[LiveServer] = LiveServer, **settings: Any) -> Any:
@@ -102,6 +104,18 @@ def test_what_is_no_request_is_refused_without_a_word_in_the_log(
         assert connection.recv(12) == b"HTTP/1.0 400"
     server.close()
     assert not caplog.records
+
+
+def test_strangers_who_hold_every_connection_open_lock_nobody_out(server: LiveServer) -> None:
+    with contextlib.ExitStack() as held:
+        for _ in range(2 * live_server._MOST_STRANGERS):
+            one = held.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            one.sendall(b"GET / HTTP/1.1\r\nHost: 127")
+        assert get(server, f"/?{token(server)}")[0] == 200
+        most = 2 + live_server._MOST_STRANGERS
+        wait_until(
+            lambda: len(server._connections.opened()) <= most, "those beyond the limit are disconnected"
+        )
 
 
 def test_an_error_of_the_server_itself_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -229,11 +229,9 @@ class LiveServer:
             app, access_log=None, handle_signals=False, shutdown_timeout=1.0, logger=_request_log()
         )
         await runner.setup()
-        connections = self._connections = Connections(
-            self._name, runner.server, self._most_clients + _MOST_STRANGERS
-        )
+        connections = self._connections = Connections(runner.server, self._most_clients + _MOST_STRANGERS)
         try:
-            listening.set_result(connections.listen(self._host, self.port))
+            listening.set_result(await connections.listen(self._host, self.port))
             while not self._end.is_set():
                 try:
                     await asyncio.wait_for(self._end.wait(), self._interval)
@@ -246,8 +244,12 @@ class LiveServer:
             connections.stop()
             await self._finish()
         finally:
+            connections.stop()
+            left = [one.transport for one in connections.opened()]
             await runner.cleanup()
-            await connections.close()
+            for transport in left:
+                transport.abort()
+            await asyncio.sleep(0)  # which closes the sockets
 
     async def _finish(self) -> None:
         """Tell the clients the end, and wait until they have closed their connections."""
@@ -335,7 +337,7 @@ class LiveServer:
             raise self._web.HTTPBadRequest(text="This address is for the page's WebSocket.\n")
         client = Client(socket, transport, self.may_change(request))
         self._clients.add(client)
-        self._connections.keep(transport)
+        self._connections.clients.add(request.protocol)
         try:
             await socket.prepare(request)
             client.start()
@@ -346,7 +348,7 @@ class LiveServer:
             await self._listen(socket, client)
         finally:
             self._clients.discard(client)
-            self._connections.release(transport)
+            self._connections.clients.discard(request.protocol)
             await client.stop()
             if not self._clients:
                 self._is_empty.set()
