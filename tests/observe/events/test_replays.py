@@ -232,8 +232,8 @@ def test_segments_that_the_driver_does_not_divide_are_shown_as_a_whole(
 
 def test_only_some_replays_are_timed_if_not_every_time_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SimulatedTime, "is_sampled", property(lambda _: True, lambda *_: None))
-    monkeypatch.setattr("headrace.observe.events.sampling._INTERVAL", 50 * MS)
-    monkeypatch.setattr("headrace.observe.events.sampling._BURST", 1)
+    monkeypatch.setattr("headrace.observe.events.gpu_timing._INTERVAL", 50 * MS)
+    monkeypatch.setattr("headrace.observe.events.gpu_timing._BURST", 1)
     _, collects, _ = observed(lambda app: chain(app, 60, 10 * MS))
     timed = [bool(value) for each in collects.of("two") for value in each.is_timed][1:]
     replayed = collects.gpu_times("two")[1:]
