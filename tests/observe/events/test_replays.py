@@ -267,9 +267,6 @@ def test_a_trace_shows_operators_of_a_replay_on_their_slices(tmp_path: Path) -> 
         computes = trace.of("X", cat="compute", name=name)
         assert [event["args"].get("replayed", False) for event in computes] == [False] + [True] * 19
     assert len(trace.of("b", name="source → one → two → three → sink")) == 20
-    assert trace.header["segments"] == {"middle": ["one", "two", "three"]}
-    state = {"state": "captured", "reason": "", "frames": 20, "replayed": 19}
-    assert trace.of("M", name="end")[0]["args"]["segments"] == {"middle": state}
 
 
 def test_a_trace_shows_a_segment_that_is_not_divided_on_a_track_of_its_own(

@@ -159,7 +159,7 @@ def test_a_signal_handler_may_ask_for_figures_at_any_moment(monkeypatch: pytest.
 
     def interrupted(self: Distribution, *values: Any) -> None:
         add(self, *values)
-        asked.append((tracker.statistics.paths, tracker.statistics.sinks, goal.figure("p99")))
+        asked.append((tracker.statistics.paths, tracker.statistics.queues, goal.figure("p99")))
 
     monkeypatch.setattr(Distribution, "add", interrupted)
     app = App(chain(1, 2, 3))

@@ -214,7 +214,6 @@ def test_a_dropped_message_is_an_instant_at_the_time_it_was_dropped(policy: Any,
 
     trace = traced(compose, tmp_path / "out.json")
     drops = trace.of("i", name="dropped: last.in")
-    assert len(drops) == trace.of("M", name="end")[0]["args"]["dropped"]["last.in"]
     # The first message is received at once. The second one fills the queue, and each further one drops a message.
     emitted = [event["ts"] for event in trace.of("X", name="first")]
     assert [drop["ts"] for drop in drops] == emitted[2:]

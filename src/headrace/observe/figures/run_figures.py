@@ -258,10 +258,6 @@ class RunFigures(Watcher):
         self.catch_up()
         with self._lock:
             run, time = self._run, _Timespan(self, window, now)
-            sinks: defaultdict[str, int] = defaultdict(int)
-            for queue in run.queues:
-                if queue.operator.is_sink:
-                    sinks[queue.name] += time.count("wait", queue)
             sources = [operator for operator in run.operators if operator.is_source]
             watchers = () if self.observation is None else self.observation.watchers
             return Statistics(
@@ -280,7 +276,6 @@ class RunFigures(Watcher):
                     for path in self._paths
                 ),
                 {output.name: output.count for operator in sources for output in operator.outputs},
-                dict(sinks),
                 tuple(
                     SegmentStatistics(
                         each.name, _names(each.operators), each.state, each.reason, each.frames, each.replayed

@@ -268,8 +268,6 @@ class Statistics:
     ----------
     sources
         The number of messages that each output of a source emitted, by ``"operator.port"``.
-    sinks
-        The number of messages that each input of a sink received, by ``"operator.port"``.
     kernels
         Whether kernels are known one by one, or why not; empty if nobody asked for them.
     links
@@ -288,7 +286,6 @@ class Statistics:
     queues: tuple[QueueStatistics, ...] = ()
     paths: tuple[PathStatistics, ...] = ()
     sources: dict[str, int] = field(default_factory=dict)
-    sinks: dict[str, int] = field(default_factory=dict)
     segments: tuple[SegmentStatistics, ...] = ()
     workers: tuple[WorkersStatistics, ...] = ()
     slices: tuple[SliceStatistics, ...] = ()

@@ -182,19 +182,6 @@ class TraceWriter(ShowsFigures):
                 "is_virtual": run.is_virtual,
                 "kernels": self._kernels_shown,
                 "clocks": _clocks(run),
-                "operators": [
-                    {
-                        "name": operator.name,
-                        "slice": operator.slice,
-                        "sm_count": operator.sm_count,
-                        "queues": {queue.name: queue.size for queue in operator.inputs},
-                    }
-                    for operator in run.operators
-                ],
-                "segments": {
-                    segment.name: [operator.name for operator in segment.operators]
-                    for segment in run.segments
-                },
             },
         )
 
@@ -420,11 +407,6 @@ class TraceWriter(ShowsFigures):
             operators = (queue.operator, *(output.operator for output in queue.outputs))
             horizon = END if is_last else min(self._known[operator] for operator in operators)
             self._add_counter(Group.QUEUES, queue.name, depth.tell(horizon))
-        for operator in self._run.operators:
-            # How many frames are kept because a stream may still read them. Simulated time is over when it is read.
-            if operator.streams and not self._run.is_virtual:
-                name = f"{operator.name}: frames kept"
-                self._add_counter(Group.IN_FLIGHT, name, [(self.figures.newest, operator.frames_kept)])
         self._file.write()
 
     def end(self, outcome: Outcome | None) -> None:
@@ -434,12 +416,6 @@ class TraceWriter(ShowsFigures):
             self.resolved(is_last=True)
             for operator, level in self._in_use.items():
                 self._add_counter(Group.IN_FLIGHT, operator.name, level.tell(END))
-            segments = {
-                segment.name: {
-                    name: getattr(segment, name) for name in ("state", "reason", "frames", "replayed")
-                }
-                for segment in run.segments
-            }
             self._add_metadata(
                 "end",
                 {
@@ -447,8 +423,6 @@ class TraceWriter(ShowsFigures):
                     "clock_errors_ns": {str(device): error for device, error in run.clock_errors.items()},
                     "clocks": _clocks(run),
                     "kernels": self._kernels_shown,
-                    "dropped": {queue.name: queue.dropped for queue in run.queues if queue.dropped},
-                    "segments": segments,
                     "goals": {}
                     if outcome is None
                     else {name: asdict(goal) for name, goal in outcome.goals.items()},
