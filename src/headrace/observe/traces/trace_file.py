@@ -1,10 +1,9 @@
 """TraceFile: a file of trace events that can be opened however its writing ends, and the tracks that it shows.
 
 The format is Chrome's JSON array of events, which Perfetto and other viewers open. The closing bracket may be
-missing. Events are written whole, one a line, and without a buffer behind. A process that is killed leaves a file
-that ends after an event, or within one in the rare case that it is killed while the system copies it: so little is
-written at a time that this takes no longer than a copy of two pages. A compressed file ends with the last complete
-block.
+missing. Events are written one a line, and nothing stays in a buffer. A process that is killed leaves a file that
+ends after an event, or within one in the rare case that it is killed while the system copies it: Perfetto reads
+it up to there. A compressed file ends with the last complete block.
 
 A viewer groups tracks by process. Here the first group is the host with a track for each thread; then each slice of
 each device with a track for each stream; then the paths, the queues and the messages in flight.
@@ -14,13 +13,11 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 import threading
-import zlib
 from collections.abc import Hashable
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.observe.events.records import OperatorInfo, RunInfo, StreamInfo
@@ -28,8 +25,6 @@ if TYPE_CHECKING:
 _FIRST_SLICE = 10
 _LAST = 1 << 20  # a place after all others
 _WAITING = 1 << 18  # characters that wait at most to be written
-# The characters of a call of the system: as many events as fit into 4096, or one.
-_PIECES = re.compile(r"(?:.{1,4096}|.+?)(?=,\n|\Z)", re.DOTALL)
 
 
 class TraceFile:
@@ -42,11 +37,8 @@ class TraceFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._raw: BinaryIO = open(path, "wb", buffering=0)  # noqa: SIM115 (closed by `close`)
-        self._compressed = (
-            gzip.GzipFile(fileobj=self._raw, mode="wb", compresslevel=4, mtime=0)
-            if path.name.endswith(".gz")
-            else None
+        self._file: Any = (
+            gzip.GzipFile(path, "wb", 4, mtime=0) if path.name.endswith(".gz") else open(path, "wb")  # noqa: SIM115
         )
         self._waiting: list[str] = []
         self._length = 0
@@ -67,26 +59,20 @@ class TraceFile:
         self._separator = ",\n"
         self._waiting.clear()
         self._length = 0
-        for piece in _PIECES.findall(text) if self._compressed is None else [text]:
-            self._put(piece)
-        if self._compressed is not None:
-            self._compressed.flush(zlib.Z_SYNC_FLUSH)
+        self._put(text)
 
     def close(self) -> None:
         """Write what waits and close the file."""
         try:
             self.write()
             self._put("\n]\n")
-            if self._compressed is not None:
-                self._compressed.close()
         finally:
-            self._raw.close()  # also if the disk is full
+            self._file.close()  # also if the disk is full
 
     def _put(self, text: str) -> None:
         # A lone surrogate, as in the name of a file that is not UTF-8, becomes an escape of JSON.
-        data = memoryview(text.encode(errors="backslashreplace"))
-        while data:
-            data = data[(self._compressed or self._raw).write(data) :]
+        self._file.write(text.encode(errors="backslashreplace"))
+        self._file.flush()
 
 
 class Group(IntEnum):
