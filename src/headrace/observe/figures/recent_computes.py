@@ -166,37 +166,33 @@ class RecentRows:
     They are given and returned as columns, which are copied as they lie.
     """
 
-    __slots__ = ("_columns", "_count", "_most")
+    __slots__ = ("_columns", "_end", "_first", "_most")
 
     def __init__(self, columns: int, most: int | None = None) -> None:
         self._most = _MOST if most is None else most
-        # A ring: the row of a number is at its remainder. It grows until it is as long as it may be.
         self._columns: NDArray[np.int64] = np.zeros((columns, 64), np.int64)
-        self._count = 0
+        # The number of the first row that is there, and how many are.
+        self._first = self._end = 0
 
     def extend(self, columns: NDArray[np.int64]) -> None:
-        """Add rows, and forget the oldest."""
+        """Add rows; where there is no room for them, move to another place and forget the oldest."""
         added = columns.shape[1]
-        needed = max(added, min(self._count + added, self._most))
-        if needed > self._columns.shape[1]:
-            size = max(needed, 2 * min(needed, self._most))
-            known, self._columns = self._columns, np.zeros((len(columns), size), np.int64)
-            kept = np.arange(max(self._count - known.shape[1], 0), self._count)
-            self._columns[:, kept % size] = known[:, kept % known.shape[1]]
-        size = self._columns.shape[1]
-        at = self._count % size
-        to_end = min(added, size - at)
-        self._columns[:, at : at + to_end] = columns[:, :to_end]
-        self._columns[:, : added - to_end] = columns[:, to_end:]
-        self._count += added
+        if self._end + added > self._columns.shape[1]:
+            kept = self._columns[:, max(self._end - self._most, 0) : self._end]
+            self._first += self._end - kept.shape[1]
+            self._end = kept.shape[1]
+            self._columns = np.zeros((len(columns), 2 * (self._end + added)), np.int64)
+            self._columns[:, : self._end] = kept
+        self._columns[:, self._end : self._end + added] = columns
+        self._end += added
 
     def raise_to(self, column: int, numbers: Times, values: Times) -> None:
         """Raise a column of some rows, which are known, to these values."""
-        places = numbers % self._columns.shape[1]
+        places = numbers - self._first
         self._columns[column, places] = np.maximum(self._columns[column, places], values)
 
     def find(self, numbers: Times) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return the columns of the rows of some numbers, and which of these rows are known."""
-        size = self._columns.shape[1]
-        is_known = (numbers >= max(self._count - size, 0)) & (numbers < self._count)
-        return self._columns[:, numbers % size], is_known
+        places = numbers - self._first
+        is_known = (places >= 0) & (places < self._end)
+        return self._columns[:, np.where(is_known, places, 0)], is_known
