@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +25,7 @@ from headrace.topics.topic_end import SubscribeRequest
 from tests.harness import PATIENCE, wait_until
 from tests.topics.ends import (
     FAULT,
+    Reader,
     await_connection,
     await_idle,
     await_subscribers,
@@ -427,3 +429,51 @@ def test_a_callback_that_fails_is_reported_once_and_messages_go_on(caplog: pytes
     said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(said) == 2
     assert all("RuntimeError: of the program" in each for each in said)
+
+
+def collect_until(is_so: Callable[[], bool]) -> None:
+    """Collect cycles until something is so: while a thread does something for an object, it refers to it."""
+    wait_until(lambda: gc.collect() >= 0 and is_so(), "what was dropped is gone")
+
+
+@pytest.mark.parametrize("in_a_circle", [False, True])
+def test_a_subscription_that_is_dropped_ends_and_frees_its_publisher(
+    in_a_circle: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with published(policy=FAULT) as publication:
+        before = set(threading.enumerate())
+        reader = Reader(policy=FAULT)
+        await_subscribers(publication)
+        (thread,) = {each for each in threading.enumerate() if each.name == "headrace topic a"} - before
+        publication.publish(0)
+        wait_until(lambda: reader.subscription.waiting, "it has come")  # and is never taken
+        reader.subscription.reader = reader if in_a_circle else None  # type: ignore[attr-defined]
+        reader = None  # type: ignore[assignment]
+        collect_until(lambda: not publication.subscribers)
+        publication.publish(1)  # waits for nobody
+        wait_until(lambda: not thread.is_alive(), "its thread has ended")
+    wait_until(lambda: "was dropped without close(), and has ended" in caplog.text, "it is said")
+
+
+@pytest.mark.parametrize("in_a_circle", [False, True])
+def test_a_publication_that_is_dropped_ends_its_topic(
+    in_a_circle: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with reading() as reader:
+        before = set(threading.enumerate())
+        publication = Publication("a")
+        await_subscribers(publication)
+        threads = [
+            each
+            for each in set(threading.enumerate()) - before
+            if each.name in ("headrace topic a", "headrace listener")
+        ]
+        assert len(threads) == 2
+        publication.publish(1)
+        assert reader.next().data == 1
+        publication.itself = publication if in_a_circle else None  # type: ignore[attr-defined]
+        publication = None  # type: ignore[assignment]
+        collect_until(lambda: not any(thread.is_alive() for thread in threads))
+        reader.wait_for_end()
+    assert "the publication of topic 'a' was dropped without close(), and has ended" in caplog.text
+    assert TopicFolder().publishers() == []

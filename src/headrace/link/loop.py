@@ -160,30 +160,40 @@ class LinkLoop:
 
 
 class WakeUp:
-    """A descriptor that ends a wait. It is closed with the last reference.
+    """A descriptor that ends a wait, until it is closed, by `close` or with the last reference."""
 
-    Whoever writes to it has one, so its number is not that of another file meanwhile.
-    """
+    _descriptor = -1  # none is left
 
     def __init__(self) -> None:
-        self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._close = os.close  # modules may be gone at the end of the process
+        # Its number may be that of another file once it is closed. A finalizer may set it in the middle of `set`.
+        self._lock = threading.RLock()
+        self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def fileno(self) -> int:
         """Return the descriptor, which is readable when it is set."""
         return self._descriptor
 
     def set(self) -> None:
-        """End the wait; from any thread."""
-        os.eventfd_write(self._descriptor, 1)
+        """End the wait; from any thread, and when it is closed."""
+        with self._lock:
+            if self._descriptor >= 0:
+                os.eventfd_write(self._descriptor, 1)
 
     def clear(self) -> None:
         """Let the next wait begin."""
         with suppress(BlockingIOError):
             os.eventfd_read(self._descriptor)
 
+    def close(self) -> None:
+        """Close the descriptor, which nobody waits for any more."""
+        with self._lock:
+            if self._descriptor >= 0:
+                self._close(self._descriptor)
+                self._descriptor = -1
+
     def __del__(self) -> None:
-        self._close(self._descriptor)
+        WakeUp.close(self)  # the descriptor alone, whatever a subclass closes with it
 
 
 def _guarded(function: Callable[..., T], *arguments: Any) -> T | None:

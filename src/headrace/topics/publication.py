@@ -27,7 +27,7 @@ from headrace.link.listener import Listener
 from headrace.link.protocol import Sample
 from headrace.link.sender import Sender
 from headrace.topics.discovery import check_topic, discoveries
-from headrace.topics.topic_end import TOPIC, SubscribeRequest, TopicEnd, check_queue
+from headrace.topics.topic_end import TOPIC, SubscribeRequest, TopicEnd, check_queue, weakly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -52,6 +52,8 @@ class _Item(NamedTuple):
 
 class Publication(TopicEnd):
     """A topic that this program publishes, until it is closed.
+
+    One that is dropped without `close` ends, too, and the log says so.
 
     Parameters
     ----------
@@ -108,7 +110,7 @@ class Publication(TopicEnd):
         try:
             for way in ways:
                 self._announced[way] = self._announce(way)
-                self._wake()
+                self._wake_up.set()
         except BaseException:
             self.close()
             raise
@@ -120,7 +122,7 @@ class Publication(TopicEnd):
                 announced.listening,
                 token=announced.token,
                 identity=announced.identity,
-                find_taker=self._taker_of,
+                find_taker=weakly(self._taker_of),
             )
         except BaseException:
             announced.close()
@@ -158,7 +160,7 @@ class Publication(TopicEnd):
                 subscriber.offer(item)
             is_awaited = bool(self._subscribers)
         if is_awaited:
-            self._wake()
+            self._wake_up.set()
 
     @property
     def has_room(self) -> bool:
@@ -235,11 +237,11 @@ class Publication(TopicEnd):
 
     def _join(self, request: SubscribeRequest, carrier: Carrier) -> None:
         # The message has other receivers, and each subscriber may write to what it got.
-        sender = Sender(carrier, request.terms(), self._wake, sends_in_place=False)
+        sender = Sender(carrier, request.terms(), self._wake_up.set, sends_in_place=False)
         subscriber = Subscriber(request, sender, self.size, self.policy)
         with self._lock:
             self._arriving.append(subscriber)
-        self._wake()
+        self._wake_up.set()
 
     # The thread of the publication.
 

@@ -25,7 +25,7 @@ from headrace.core.errors import CrossingError, LinkError, PeerLost, TopicError
 from headrace.core.ports import IOSpec
 from headrace.link.receiver import Receiver
 from headrace.topics.discovery import PublisherGone, check_topic, discoveries
-from headrace.topics.topic_end import MOST_PLACES, SubscribeRequest, TopicEnd, check_queue
+from headrace.topics.topic_end import MOST_PLACES, SubscribeRequest, TopicEnd, check_queue, weakly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -63,6 +63,8 @@ class Message(NamedTuple):
 
 class Subscription(TopicEnd):
     """A topic that this program receives, until it is closed.
+
+    One that is dropped without `close` ends, too, and the log says so.
 
     Parameters
     ----------
@@ -276,7 +278,7 @@ class Subscription(TopicEnd):
             number = self._last_number if known is None else known[1].number
         receiver = Receiver(carrier, self._request.terms(), _do_nothing)
         link = _Link(receiver, publisher, after, number)
-        receiver.on_event = partial(self._arrived, link)
+        receiver.on_event = partial(weakly(self._arrived), link)
         self.connections += 1
         self.has_ended = False
         self._link = link
@@ -294,7 +296,7 @@ class Subscription(TopicEnd):
         """Handle that something has changed at a link."""
         self._drain(link)
         if link.is_over:
-            self._wake()
+            self._wake_up.set()
 
 
 @dataclass(slots=True, eq=False)

@@ -3,8 +3,9 @@
 The link's own thread (`headrace.link.loop`) serves all links of the process and must never wait. Connecting and
 copies of large frames may take long, so they happen on a thread of each end.
 
-Decided against: an end that ends when the program drops it without `close`. The thread would refer to it weakly,
-and what it has open would be an object of its own, with a finalizer on any thread.
+An end that the program drops without `close` ends, too: a subscription would block its publisher otherwise. So the
+threads refer to it weakly (`weakly`). Its finalizer may run on any thread, in the middle of anything, and takes no
+lock: it hands the end to its thread, which closes what is open.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import logging
 import os
 import select
 import threading
+import weakref
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace import waits
 from headrace.core.errors import TopicError
@@ -25,7 +27,9 @@ from headrace.link.loop import WakeUp
 from headrace.link.protocol import Terms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+T = TypeVar("T")
 
 _log = logging.getLogger("headrace.topics")
 TOPIC = "topic"
@@ -39,54 +43,47 @@ _POLICIES = (IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT, IOSpec.QueuePoli
 class TopicEnd:
     """A publication or a subscription, until it is closed."""
 
+    _is_closing = True  # until its thread is there
+
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self._reported: set[str] = set()
-        self._is_closing = False
         self._wake_up = WakeUp()
-        self._thread = threading.Thread(target=self._run, name=f"headrace topic {topic}", daemon=True)
+        self._dropped: list[TopicEnd] = []
+        """This one, when the program has dropped it."""
+        parts = weakref.ref(self), self._wake_up, self._dropped
+        self._thread = threading.Thread(
+            target=_serve, args=parts, name=f"headrace topic {topic}", daemon=True
+        )
+        self._is_closing = False
 
     def close(self) -> None:
         """Receive, or send, no more; a second call does nothing."""
         if self._is_closing:
             return
         self._is_closing = True
-        self._wake()
+        self._wake_up.set()
         waits.join(self._thread)
+        self._wake_up.close()
         self._release()
+
+    def __del__(self) -> None:
+        if not self._is_closing:
+            self._is_closing = True
+            self._dropped.append(self)
+            self._wake_up.set()
 
     def _release(self) -> None:
         """Close all that is open, after the end of the thread."""
         raise NotImplementedError
 
     def _descriptors(self) -> Iterable[int]:
-        """Return what the thread waits for, besides `_wake`."""
+        """Return what the thread waits for, besides `_wake_up`."""
         raise NotImplementedError
 
     def _step(self, readable: set[int]) -> float | None:
         """Do what is to do; return how long to wait, in seconds, unless something happens."""
         raise NotImplementedError
-
-    def _wake(self) -> None:
-        """Let the thread look again; may be called from any thread, and when it has ended."""
-        self._wake_up.set()
-
-    def _run(self) -> None:
-        readable: set[int] = set()
-        try:
-            while not self._is_closing:
-                readable = self._wait(self._step(readable))
-        except Exception:
-            _log.exception("%s has ended because of an error", self._thread.name)
-
-    def _wait(self, seconds: float | None) -> set[int]:
-        """Wait until something happens, or so many seconds have passed; return the readable descriptors."""
-        poll = select.poll()
-        for descriptor in (self._wake_up.fileno(), *self._descriptors()):
-            poll.register(descriptor, select.POLLIN)
-        ready = poll.poll(None if seconds is None else max(seconds, 0) * 1000 + 1)
-        self._wake_up.clear()
-        return {descriptor for descriptor, _ in ready}
 
     def _report(self, error: BaseException, who: str = "") -> None:
         """Log an error, each kind once; the program goes on."""
@@ -96,6 +93,48 @@ class TopicEnd:
             _log.warning(
                 "topic %r%s: %s: %s (the program goes on; this is logged once)", self.topic, who, kind, error
             )
+
+
+def weakly(method: Callable[..., T]) -> Callable[..., T | None]:
+    """Return a function that calls a method, and does nothing when its object is gone."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*arguments: Any) -> T | None:
+        found = reference()
+        return None if found is None else found(*arguments)
+
+    return call
+
+
+def _serve(reference: Callable[[], TopicEnd | None], wake_up: WakeUp, dropped: list[TopicEnd]) -> None:
+    """Serve an end until it is closed or dropped."""
+    readable: set[int] = set()
+    try:
+        while (end := reference()) is not None and not end._is_closing:
+            seconds, descriptors = end._step(readable), list(end._descriptors())
+            del end  # the program may drop it while this waits
+            readable = _wait(wake_up, descriptors, seconds)
+    except Exception:
+        _log.exception("%s has ended because of an error", threading.current_thread().name)
+    for each in dropped:
+        _log.warning(
+            "the %s of topic %r was dropped without close(), and has ended; keep it as long as it is needed, and "
+            "close it then",
+            type(each).__name__.lower(),
+            each.topic,
+        )
+        each._release()
+    dropped.clear()
+
+
+def _wait(wake_up: WakeUp, descriptors: Iterable[int], seconds: float | None) -> set[int]:
+    """Wait until something happens, or so many seconds have passed; return the readable descriptors."""
+    poll = select.poll()
+    for descriptor in (wake_up.fileno(), *descriptors):
+        poll.register(descriptor, select.POLLIN)
+    ready = poll.poll(None if seconds is None else max(seconds, 0) * 1000 + 1)
+    wake_up.clear()
+    return {descriptor for descriptor, _ in ready}
 
 
 @dataclass(frozen=True, slots=True)

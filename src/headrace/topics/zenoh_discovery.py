@@ -246,6 +246,7 @@ class _Watch(WakeUp):
         """Watch no more."""
         with self._discovery._lock:
             self._discovery._watches.remove(self)
+        super().close()
 
 
 def _publisher(discovery: ZenohDiscovery, key: str) -> Publisher | None:
