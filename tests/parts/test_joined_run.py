@@ -32,6 +32,7 @@ from headrace.parts.forwarding import Forwarder, Interests, PartGraph, Round
 from headrace.parts.joined_run import JoinedRun
 from headrace.resources import ManualClock, RealtimeClock
 from tests.harness import Step, sink, source
+from tests.limits import examples
 from tests.parts.running import MemoryLinks, UnixLinks, run_parts
 from tests.random_programs.making import make
 from tests.random_programs.parts import PartsApp, can_be_cut, parts_of, places_of
@@ -481,7 +482,7 @@ def test_paths_lead_through_several_links(order: tuple[str, ...]) -> None:
 def test_random_programs_have_the_same_paths_as_in_one_process() -> None:
     programs = (replace(make(seed), clock="real", track=False) for seed in itertools.count())
     plain = (each for each in programs if is_orderly(each) and can_be_cut(each) and not _has_own_paths(each))
-    for program in itertools.islice(plain, 6):
+    for program in itertools.islice(plain, 2 + examples(4)):
         places = places_of(program)
         whole = PartsApp(program, places)
         with whole.track() as alone:

@@ -80,6 +80,7 @@ CAUSES = [
         "return JoinedSet(tick, 0, {})",
         of_stage="join by time",
         seeds=300,
+        first=16,
     ),
     _cause(
         "a join drops the oldest of a queue that refuses the newest",
@@ -97,6 +98,7 @@ CAUSES = [
         of_stage="retry",
         of_run="tracking",
         seeds=200,
+        first=4,
     ),
     _cause(
         "an operator with a timeout ends with messages left",
@@ -111,6 +113,7 @@ CAUSES = [
         "*(dict(each or {}) for each in entries)]",
         "*(dict(each or {}) for each in list(entries)[:1])]",
         of_stage="metadata by port, batch",
+        first=2,
     ),
     _cause(
         "virtual time goes on while a function awaits",
@@ -120,6 +123,7 @@ CAUSES = [
         of_stage="async function",
         of_run="event-based scheduler",
         seeds=200,
+        first=3,
     ),
     _cause(
         "after a change, producers of a queue do not share its room again",
@@ -128,6 +132,7 @@ CAUSES = [
         "    pass\n",
         of_stage="several flows, one queue",
         of_run="changes",
+        first=27,
     ),
     _cause(
         "a full queue that refuses the newest drops the oldest",
@@ -135,6 +140,7 @@ CAUSES = [
         "if self.policy is _POP or self.policy is _LATEST:\n            self.add(item)",
         "if self.policy is not None:\n            self.add(item)",
         of_stage="REJECT",
+        first=36,
     ),
     _cause(
         "a dropped message is not counted",
@@ -142,6 +148,7 @@ CAUSES = [
         "            self.dropped += 1\n            return self.popleft()",
         "            return self.popleft()",
         of_stage="POP",
+        first=36,
     ),
     _cause(
         "results of replicas leave as they come",
@@ -149,6 +156,7 @@ CAUSES = [
         "return ticket if self.is_ordered else next(self._done)",
         "return next(self._done)",
         of_stage="replicas",
+        first=3,
     ),
     _cause(
         "a join takes what its operator holds up for late",
@@ -157,7 +165,7 @@ CAUSES = [
         "if False:",
         of_stage="join by time",
         seeds=300,
-        first=50,
+        first=56,
     ),
     _cause(
         "the last incomplete batch of replicas reaches no end",
@@ -166,6 +174,7 @@ CAUSES = [
         "return False",
         of_stage="replicas, batch, end",
         seeds=100,
+        first=1,
     ),
     _cause(
         "an operator that is connected and disconnected at once waits for nothing",
@@ -182,7 +191,7 @@ CAUSES = [
         "if self._workers >= 0:",
         of_run="changes, default scheduler, real time",
         seeds=300,
-        first=80,
+        first=84,
     ),
     _cause(
         "what is used again is waited for without an end",
@@ -191,6 +200,7 @@ CAUSES = [
         "self._joiner.wait_for_followers(None)",
         of_stage="join by time, period",
         seeds=300,
+        first=14,
     ),
     _cause(
         "what is used again is waited for once, and then without an end",
@@ -199,7 +209,7 @@ CAUSES = [
         "return SchedulingStatusType.WAIT, None",
         of_stage="join by time, period",
         seeds=300,
-        first=60,
+        first=67,
     ),
     _cause(
         "a reference waits as long as messages may be late",
@@ -208,7 +218,7 @@ CAUSES = [
         "return None",
         of_stage="join by time",
         seeds=300,
-        first=180,
+        first=181,
     ),
     _cause(
         "a second Ctrl-C leaves a block whose run is alive",

@@ -27,6 +27,7 @@ def test_no_pair_is_left_out() -> None:
     assert [test for path, test in ELSEWHERE.values() if f"def {test}(" not in Path(path).read_text()] == []
 
 
+@pytest.mark.thorough  # it makes 2,000 programs
 def test_the_page_counts_the_programs_that_combine_two_features() -> None:
     counts = counted()
     shown = {pair: cell for pair, cell in cells().items() if cell.isdigit()}

@@ -30,7 +30,7 @@ from tests.random_programs.figures import told_by_a_page
 
 MS = 1_000_000
 FATES = ("sent", *ENDS)
-PROGRAMS = 300 if THOROUGH else 40
+PROGRAMS = 300 if THOROUGH else 20
 
 
 @dataclass

@@ -52,6 +52,7 @@ class Operand:
         return np.transpose(self.base, self.axes)[self.key]
 
 
+@cache
 def elements(dtype: str, special: bool) -> st.SearchStrategy[Any]:
     kind = np.dtype(dtype).kind
     if kind == "b":
@@ -67,19 +68,35 @@ def elements(dtype: str, special: bool) -> st.SearchStrategy[Any]:
 
 def operand(draw: Draw, dtype: str, shape: tuple[int, ...], special: bool = False) -> Operand:
     """Draw an array of a type and a shape."""
-    dimensions = len(shape)
-    axes = tuple(draw(st.permutations(range(dimensions)))) if dimensions and draw(st.booleans()) else ()
-    axes = axes or tuple(range(dimensions))
-    key: list[Any] = []
-    large = []
-    for extent in shape:
-        step = draw(st.sampled_from([1, 1, 1, 2, -1]))
-        key.append(slice(None, None, step))
-        large.append(extent * 2 if step == 2 else extent)
+    axes, steps = draw(_views(len(shape)))
+    key = [slice(None, None, step) for step in steps]
+    large = [2 * extent if step == 2 else extent for extent, step in zip(shape, steps, strict=True)]
     inverse = np.argsort(axes)
-    stored = tuple(large[place] for place in inverse) if dimensions else ()
-    base = draw(hnp.arrays(dtype, stored, elements=elements(dtype, special)))
-    return Operand(base, axes, tuple(key) or (...,))
+    stored = tuple(large[place] for place in inverse) if shape else ()
+    return Operand(draw(_arrays(dtype, stored, special)), axes, tuple(key) or (...,))
+
+
+# Strategies are kept: to make one takes longer than to draw from it.
+
+
+@cache
+def _views(dimensions: int) -> st.SearchStrategy[tuple[tuple[int, ...], tuple[int, ...]]]:
+    places = st.permutations(range(dimensions)).map(tuple) if dimensions else st.just(())
+    return st.tuples(
+        st.one_of(st.just(tuple(range(dimensions))), places),
+        st.tuples(*[st.sampled_from([1, 1, 1, 2, -1])] * dimensions),
+    )
+
+
+@cache
+def _arrays(dtype: str, shape: tuple[int, ...], special: bool) -> st.SearchStrategy[Any]:
+    return hnp.arrays(dtype, shape, elements=elements(dtype, special))
+
+
+@cache
+def together(count: int, **limits: int) -> st.SearchStrategy[Any]:
+    """Return the strategy for shapes that can be broadcast together."""
+    return hnp.mutually_broadcastable_shapes(num_shapes=count, **limits)
 
 
 def like(value: Any, xp: Any) -> Any:
@@ -136,10 +153,12 @@ def some(draw: Draw, **options: st.SearchStrategy[Any]) -> dict[str, Any]:
     return {name: draw(values) for name, values in options.items() if draw(st.booleans())}
 
 
+@cache
 def axis_of(shape: tuple[int, ...]) -> st.SearchStrategy[int]:
     return st.integers(-len(shape), len(shape) - 1)
 
 
+@cache
 def axes_of(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
     chosen = [st.none()]
     if shape:
@@ -148,6 +167,7 @@ def axes_of(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
     return st.one_of(*chosen)
 
 
+@cache
 def with_dimensions(least: int = 1, empty: bool = True) -> st.SearchStrategy[Any]:
     return hnp.array_shapes(min_dims=least, max_dims=3, min_side=0 if empty else 1, max_side=4)
 
@@ -171,9 +191,7 @@ def one(draw: Draw, name: str) -> Call:
 @of(*TWO)
 def two(draw: Draw, name: str) -> Call:
     dtypes = draw(st.sampled_from(accepted(name, 2)))
-    shapes = draw(
-        hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=3, max_side=4, min_side=0)
-    ).input_shapes
+    shapes = draw(together(2, max_dims=3, max_side=4, min_side=0)).input_shapes
     is_special = name not in ("pow", "floor_divide", "remainder")
     args = [operand(draw, dtype, shape, is_special) for dtype, shape in zip(dtypes, shapes, strict=True)]
     if dtypes[0][-2:] != "64" and "int" in dtypes[0] and ("shift" in name or name == "pow"):
@@ -192,7 +210,7 @@ def two(draw: Draw, name: str) -> Call:
 @of("clip")
 def clip(draw: Draw, name: str) -> Call:
     dtype = draw(st.sampled_from([*INTEGERS, *REAL_FLOATS]))
-    shapes = draw(hnp.mutually_broadcastable_shapes(num_shapes=3, max_dims=2, max_side=3)).input_shapes
+    shapes = draw(together(3, max_dims=2, max_side=3)).input_shapes
     x = operand(draw, dtype, shapes[0], special=True)
     limits: list[Any] = []
     for least, shape in ((0, shapes[1]), (5, shapes[2])):
@@ -204,7 +222,7 @@ def clip(draw: Draw, name: str) -> Call:
 
 @of("where")
 def where(draw: Draw, name: str) -> Call:
-    shapes = draw(hnp.mutually_broadcastable_shapes(num_shapes=3, max_dims=2, max_side=3)).input_shapes
+    shapes = draw(together(3, max_dims=2, max_side=3)).input_shapes
     dtypes = draw(st.sampled_from(accepted("equal", 2)))
     return (
         operand(draw, "bool", shapes[0]),
@@ -316,13 +334,13 @@ def take(draw: Draw, name: str) -> Call:
 
 @of("broadcast_to")
 def broadcast_to(draw: Draw, name: str) -> Call:
-    found = draw(hnp.mutually_broadcastable_shapes(num_shapes=1, max_dims=3))
+    found = draw(together(1, max_dims=3))
     return (operand(draw, draw(st.sampled_from(DTYPES)), found.input_shapes[0]), found.result_shape), {}
 
 
 @of("broadcast_arrays")
 def broadcast_arrays(draw: Draw, name: str) -> Call:
-    shapes = draw(hnp.mutually_broadcastable_shapes(num_shapes=3, max_dims=3)).input_shapes
+    shapes = draw(together(3, max_dims=3)).input_shapes
     return tuple(operand(draw, draw(st.sampled_from(DTYPES)), shape) for shape in shapes), {}
 
 
@@ -593,9 +611,7 @@ def index(draw: Draw, shape: tuple[int, ...]) -> Any:
     if form == "mask":
         return operand(draw, "bool", shape)
     if form == "integers" and shape and 0 not in shape:
-        wide = draw(
-            hnp.mutually_broadcastable_shapes(num_shapes=len(shape), max_dims=2, max_side=3)
-        ).input_shapes
+        wide = draw(together(len(shape), max_dims=2, max_side=3)).input_shapes
         parts = []
         for extent, one in zip(shape, wide, strict=True):
             values = draw(hnp.arrays("int64", one, elements=st.integers(-extent, extent - 1)))
