@@ -19,7 +19,7 @@ from headrace.cli import COMMANDS, main
 from headrace.cli.info import LIBRARIES
 from headrace.gpu import sim
 from tests.harness import PATIENCE
-from tests.harness.processes import output_of
+from tests.harness.processes import forking, output_of
 
 
 @pytest.fixture(autouse=True)
@@ -149,17 +149,12 @@ def test_a_reader_that_has_seen_enough_is_no_error(entry, arguments):
     os.close(reader)  # as `headrace info | head -0` leaves it
     try:
         environment = {**os.environ, "HEADRACE_DEVICE": "sim"}
-        result = subprocess.run(
-            [sys.executable, *entry, *arguments],
-            stdout=writer,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-            timeout=PATIENCE,
-        )
+        command = [sys.executable, *entry, *arguments]
+        with forking()(command, stdout=writer, stderr=subprocess.PIPE, text=True, env=environment) as result:
+            stderr = result.communicate(timeout=PATIENCE)[1]
     finally:
         os.close(writer)
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (result.returncode, stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ import pytest
 from headrace.application.listed_runs import listed, listed_runs
 from headrace.cli import main
 from tests.harness import App, Step
+from tests.harness.processes import forking, output_of
 
 # The clock waits now and then: CPython 3.11 does not run the handler of a signal that a thread of NumPy's BLAS was
 # given until the main thread has let go of the interpreter's lock.
@@ -65,7 +66,7 @@ def running(tmp_path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     file = tmp_path / "plant.py"
     file.write_text(PROGRAM)
     command = [sys.executable, "-m", "headrace", "run", str(file), *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with forking()(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "five\n"
@@ -100,8 +101,7 @@ def test_a_list_ends_no_lock_of_its_own_process(tmp_path: Path) -> None:
         assert [each.name for each in listed_runs()] == ["Mine"]
         script = "from headrace.application.listed_runs import listed_runs; print(listed_runs()[0].name)"
         for _ in range(2):
-            done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-            assert done.stdout == "Mine\n"
+            assert output_of("-c", script, forked=True) == "Mine\n"
 
 
 def test_a_child_that_survives_its_parent_is_not_taken_for_the_run(folder: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from headrace.cli import main
 from headrace.cli.run import prepare
 from tests.cli.programs import write
-from tests.harness.processes import run_python
+from tests.harness.processes import run_forked
 
 GUARD = 'if __name__ == "__main__":\n    '
 
@@ -353,7 +353,7 @@ def test_a_signal_ends_the_run_and_then_the_command(tmp_path: Path, number: Any,
         "class Ends(Application):\n    def compose(self):\n"
         "        self.add_flow(numbers(self), send(self))\n\n\nEnds().run()\n",
     )
-    done = run_python(
+    done = run_forked(
         "-m", "headrace", "run", app, "--scheduler", "event:1", cwd=tmp_path, HEADRACE_DEVICE="none"
     )
     assert done.returncode == status
@@ -367,6 +367,6 @@ def test_a_signal_before_the_run_ends_the_command_as_in_the_run(
     tmp_path: Path, number: Any, status: int
 ) -> None:
     app = write(tmp_path, f"os.kill(os.getpid(), {int(number)})\n")
-    done = run_python("-m", "headrace", "run", app, cwd=tmp_path, HEADRACE_DEVICE="none")
+    done = run_forked("-m", "headrace", "run", app, cwd=tmp_path, HEADRACE_DEVICE="none")
     assert done.returncode == status
     assert "Traceback" not in done.stderr

@@ -24,7 +24,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.harness import PATIENCE
-from tests.harness.processes import EXAMPLES
+from tests.harness.processes import EXAMPLES, forking
 
 pytest.importorskip("prometheus_client")
 SERVICE = EXAMPLES / "service"
@@ -54,7 +54,7 @@ def started(
         **variables,
         "HEADRACE_METRICS": "127.0.0.1:0",  # any free port in place of the one that is named
     }
-    process = subprocess.Popen(
+    process = forking()(
         [*HEADRACE, *command[1:]], cwd=folder, env=environment, stderr=subprocess.PIPE, text=True
     )
     try:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+
+from tests.harness.processes import output_of
 
 from . import exploring
 from .controller import Controller, Strategy, Task
@@ -180,7 +178,7 @@ def test_the_same_schedule_gives_the_same_run(name: str) -> None:
     assert runs[0].schedule() == schedule
 
 
-def test_the_same_seed_gives_the_same_run_in_another_process() -> None:
+def test_the_same_seed_gives_the_same_run_in_another_process(capsys: pytest.CaptureFixture[str]) -> None:
     program = (
         "from tests.interleavings.exploring import _run_seed\n"
         "from tests.interleavings.scenarios import SCENARIOS\n"
@@ -189,19 +187,8 @@ def test_the_same_seed_gives_the_same_run_in_another_process() -> None:
         "    lines = [(d.position, d.line and d.line[0][1]) for d in outcome.record]\n"
         "    print(outcome.steps, outcome.schedule(), lines)\n"
     )
-    root = Path(__file__).parents[2]
-    path = os.pathsep.join([str(root), *sys.path])
-    runs = [
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    ]
-    assert runs[0] == runs[1]
+    exec(program, {})
+    assert capsys.readouterr().out == output_of("-c", program, PYTHONHASHSEED="1")
 
 
 def test_a_schedule_by_seed_is_replayed_by_its_seed_and_by_its_text() -> None:

@@ -46,11 +46,22 @@ def small() -> Measured:
     )
 
 
+def plan_small() -> Decision:
+    """Return what is planned for a program on an Orin, by measuring each operator with its inputs once."""
+    with pytest.MonkeyPatch.context() as patch, sim.Machine("orin"):
+        measure_once(patch)
+        return make_plan(Simulated(small(), 40, 1), [GOAL], not_simulated, frames=40)
+
+
+def measure_once(patch: pytest.MonkeyPatch) -> None:
+    """An operator takes the same each time here."""
+    for module in ("alone", "measuring"):
+        patch.setattr(f"headrace.planner.{module}.TIMES", 1)
+
+
 @pytest.fixture(scope="module")
 def planned() -> Decision:
-    """Return what is planned for a program on an Orin, by measuring it."""
-    with sim.Machine("orin"):
-        return make_plan(Simulated(small(), 40, 1), [GOAL], not_simulated, frames=40)
+    return plan_small()
 
 
 def test_what_is_measured_is_what_the_kernels_take(planned: Decision) -> None:
@@ -80,9 +91,7 @@ def test_the_plan_keeps_the_goal_that_the_program_misses_as_declared(planned: De
 
 
 def test_plans_do_not_change_from_run_to_run(planned: Decision) -> None:
-    with sim.Machine("orin"):
-        again = make_plan(Simulated(small(), 40, 1), [GOAL], not_simulated, frames=40)
-    assert again.plan == planned.plan
+    assert plan_small().plan == planned.plan
 
 
 def test_the_process_that_simulates_says_the_same(planned: Decision) -> None:
@@ -275,9 +284,7 @@ def test_operators_are_measured_alone_with_the_inputs_that_they_had_in_the_progr
 
 @pytest.fixture
 def once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure each operator with its inputs once: it takes the same each time."""
-    for module in ("alone", "measuring"):
-        monkeypatch.setattr(f"headrace.planner.{module}.TIMES", 1)
+    measure_once(monkeypatch)
 
 
 @pytest.mark.usefixtures("once")
@@ -413,6 +420,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.usefixtures("once")
 def test_the_command_writes_a_plan_and_a_page_and_a_run_takes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

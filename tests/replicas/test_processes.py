@@ -412,7 +412,8 @@ def test_no_process_outlives_the_program(number: signal.Signals, stuck: str, tmp
 def test_a_program_may_end_beside_its_run(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     stuck = "__import__('threading').Event().wait()"
-    end = "app = App(); app.run_async()\n    while 'tell[0]' not in app.progress().computing: pass"
+    wait = "while 'tell[0]' not in app.progress().computing: __import__('time').sleep(0.001)"
+    end = f"app = App(); app.run_async()\n    {wait}"
     program.write_text(PROGRAM.replace("STUCK", stuck).replace("App().run()", end))
     done = run_python(program)
     assert done.returncode == 0, done.stderr

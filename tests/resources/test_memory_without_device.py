@@ -26,7 +26,7 @@ print(pool.free_blocks)
 
 
 def test_there_is_memory_of_the_host_and_an_error_for_the_rest() -> None:
-    lines = output_of("-c", PROGRAM, HEADRACE_DEVICE="none").splitlines()
+    lines = output_of("-c", PROGRAM, forked=True, HEADRACE_DEVICE="none").splitlines()
     assert lines[:2] == ["system cpu 6.0", "host cpu 6.0"]
     assert "there is no DEVICE memory without a device; use SYSTEM (or HOST) memory" in lines[2]
     assert "there is no CUDA_MANAGED memory" in lines[3]

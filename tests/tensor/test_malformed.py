@@ -11,7 +11,7 @@ import pytest
 
 from headrace import as_tensor
 from headrace.tensor import DLDataType, TensorError
-from tests.harness.processes import run_python
+from tests.harness.processes import run_forked
 from tests.harness.producers import CPU, CUDA, CUDA_HOST, Interface, Library, Made, name_of
 
 HOST_KIND, CUDA_KIND = "__array_interface__", "__cuda_array_interface__"
@@ -246,7 +246,7 @@ def test_a_capsule_without_a_shape_is_refused(version: Any) -> None:
             except TensorError as error:
                 print(error)
     """
-    ended = run_python("-c", program)
+    ended = run_forked("-c", program)
     told = "the capsule has 2 dimensions but no shape: its pointer to the shape is NULL\n"
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, 2 * told, "")
 

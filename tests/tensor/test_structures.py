@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import enum
-import inspect
-import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,6 +15,7 @@ from headrace.gpu import sim
 from headrace.tensor import tree
 from headrace.tensor.device_arrays import Unsupported
 from headrace.tensor.structures import Same, key_of_object, key_of_value, layouts_of, rebuild, take_apart
+from tests.harness.recursion import at_most_deeper
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -116,12 +115,9 @@ def test_levels_are_counted_instead_of_walked_to_the_interpreters_limit(leaf: Ca
     """The limit is a few frames above this test; a deeper walk would be a RecursionError."""
     endless: Any = [leaf()]
     endless.append(endless)
-    limit = sys.getrecursionlimit()
-    depth = len(inspect.stack())
     take_apart(nested(tree.DEEPEST, leaf()), [], [])
     key_of_value(nested(tree.DEEPEST, 5))
-    sys.setrecursionlimit(depth + 120)
-    try:
+    with at_most_deeper(120):
         for data in (endless, nested(tree.DEEPEST + 1, leaf())):
             with pytest.raises(Unsupported, match="contains itself, or more than 32"):
                 take_apart(data, [], [])
@@ -129,8 +125,6 @@ def test_levels_are_counted_instead_of_walked_to_the_interpreters_limit(leaf: Ca
         looped.append(looped)
         assert isinstance(key_of_object(looped), Same)
         assert isinstance(key_of_object(nested(tree.DEEPEST + 1, 5)), Same)
-    finally:
-        sys.setrecursionlimit(limit)
 
 
 @pytest.mark.parametrize("data", [{1, 2}, np.zeros(3), np.float32(1), object(), bytearray(b"x")])

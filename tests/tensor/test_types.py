@@ -10,7 +10,7 @@ import pytest
 from headrace import as_tensor
 from headrace.tensor import DLDataType, DLDevice, DLDeviceType, TensorError
 from headrace.tensor.types import element_from_name, element_from_typestr
-from tests.harness.processes import run_python
+from tests.harness.processes import run_forked
 from tests.harness.producers import Made
 
 NARROW = {
@@ -91,7 +91,7 @@ def test_without_ml_dtypes_a_narrow_tensor_can_still_be_passed_on() -> None:
         try: tensor.dtype
         except TypeError as error: print(error)
     """
-    told = run_python("-c", program)
+    told = run_forked("-c", program)
     assert told.stdout.splitlines() == [
         "bfloat16 2 True",
         (

@@ -12,6 +12,7 @@ from headrace.conditions import (
 from headrace.core import EndedBy
 from tests._runtime.lifecycle.outcomes import doubling, outcome_of
 from tests.harness import App, MakeScheduler, Step, sink, source, through
+from tests.harness.recursion import at_most_deeper
 
 # Finished.
 
@@ -151,9 +152,10 @@ def test_a_shared_queue_with_too_little_room_is_starved_and_says_so() -> None:
 def test_a_chain_of_many_operators_that_never_ran_is_finished() -> None:
     def compose(app: App) -> None:
         last: Any = Step(app, CountCondition(app, 1), outputs=("out",), name="source")
-        for number in range(1500):
+        for number in range(length):
             stage = through(app, name=f"stage{number}")
             app.add_flow(last, stage)
             last = stage
 
-    assert outcome_of(compose).ended_by is EndedBy.FINISHED
+    with at_most_deeper(250) as length:
+        assert outcome_of(compose).ended_by is EndedBy.FINISHED
