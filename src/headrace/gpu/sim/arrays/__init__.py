@@ -9,27 +9,14 @@ The standard's cases that are left open are NumPy's, as in CuPy. `docs/arrays.md
 
 from __future__ import annotations
 
-import inspect
 import math
 
-import numpy as np
-
-from headrace.gpu.sim.arrays import creation, elementwise, further, linalg, reductions, shapes
-from headrace.gpu.sim.arrays import fft as fft
+from headrace.gpu.sim.arrays import functions
 from headrace.gpu.sim.arrays.array import Array
+from headrace.gpu.sim.arrays.creation import __array_namespace_info__ as __array_namespace_info__
 
-_FUNCTIONS = {
-    name: value
-    for module in (creation, elementwise, reductions, shapes)
-    for name, value in vars(module).items()
-    if inspect.isfunction(value)
-    and value.__module__ == module.__name__
-    and (name[:2] == "__" or name[0] != "_")
-}
-_TYPES = {name: np.dtype(name).type for name in ("float16", *creation._names("bool", "numeric"))}
-_PRODUCTS = {name: getattr(linalg, name) for name in ("cross", "matmul", "tensordot", "trace", "vecdot")}
-_NAMES = further.functions(_FUNCTIONS | _TYPES | _PRODUCTS | {"diagonal": linalg.diagonal})
-further.add_methods(_NAMES)
+_NAMES = functions.all_names()
+functions.add_methods(_NAMES)
 globals().update(_NAMES)
 e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
 ndarray = Array

@@ -61,13 +61,6 @@ class _Shaped:
         return isinstance(other, _Shaped) and (self.shape, self.dtype) == (other.shape, other.dtype)
 
 
-def named(function: Callable[..., Any], name: str, what: str = "function") -> Callable[..., Any]:
-    """Return a function of the module that does what NumPy's of a name does, with that name."""
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Compute the {what} ``{name}``, as NumPy does."
-    return function
-
-
 def as_dtype(dtype: Any) -> Any:
     """Return a type of elements, or None if none is given."""
     return None if dtype is None else np.dtype(dtype)
@@ -178,7 +171,9 @@ def compute_now(function: Callable[..., Any], *args: Any, **options: Any) -> Any
     work.run(name, lambda: found.append(function(*given, **options)), work.views_in(given), [])
     work.array_stream().sync()
     values = found[0]
-    return [stored(one) for one in values] if isinstance(values, tuple) else stored(np.asarray(values))
+    if not isinstance(values, tuple):
+        return stored(np.asarray(values))
+    return getattr(type(values), "_make", list)(map(stored, values))
 
 
 def new(shape: tuple[int, ...], dtype: Any) -> Any:

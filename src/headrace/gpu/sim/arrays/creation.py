@@ -98,21 +98,6 @@ def eye(
         return compute(np.eye, n_rows, n_cols, k=k, dtype=np.dtype(dtype or np.float64))
 
 
-def meshgrid(*arrays: Array, indexing: str = "xy") -> Any:
-    """Return the coordinates of a grid."""
-    return list(compute(np.meshgrid, *arrays, indexing=indexing))
-
-
-def tril(x: Array, /, *, k: int = 0) -> Any:
-    """Return the lower triangles of matrices."""
-    return compute(np.tril, x, k=k)
-
-
-def triu(x: Array, /, *, k: int = 0) -> Any:
-    """Return the upper triangles of matrices."""
-    return compute(np.triu, x, k=k)
-
-
 def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | None = None) -> Any:
     """Return an array of numbers, of an array on the device without a copy, or of one on the host with a copy."""
     if not isinstance(obj, Array) and hasattr(obj, "__cuda_array_interface__"):
@@ -155,20 +140,8 @@ def asnumpy(a: Any) -> np.ndarray[Any, Any]:
     return a.get() if isinstance(a, Array) else np.asarray(a)
 
 
-_KINDS = {
-    "bool": ("bool",),
-    "signed integer": ("int8", "int16", "int32", "int64"),
-    "unsigned integer": ("uint8", "uint16", "uint32", "uint64"),
-    "real floating": ("float32", "float64"),
-    "complex floating": ("complex64", "complex128"),
-}
-_KINDS["integral"] = _KINDS["signed integer"] + _KINDS["unsigned integer"]
-_KINDS["numeric"] = _KINDS["integral"] + _KINDS["real floating"] + _KINDS["complex floating"]
-
-
-def _names(*kinds: str) -> list[str]:
-    """Return the names of the types of some kinds."""
-    return [name for kind in kinds for name in _KINDS[kind]]
+_OF_NUMPY = np.__array_namespace_info__()
+TYPES = {name: np.dtype(name).type for name in ("float16", *_OF_NUMPY.dtypes())}
 
 
 def _of(type_or_array: Any) -> Any:
@@ -189,17 +162,6 @@ def can_cast(from_: Any, to: Any, /) -> bool:
     return bool(np.can_cast(_of(from_), np.dtype(to)))
 
 
-def isdtype(dtype: Any, kind: Any) -> bool:
-    """Return whether a type is of a kind, or of one of several."""
-    if isinstance(kind, tuple):
-        return any(isdtype(dtype, one) for one in kind)
-    if isinstance(kind, str):
-        if kind not in _KINDS:
-            raise ValueError(f"{kind!r} is no kind of types; the kinds are {', '.join(_KINDS)}")
-        return np.dtype(dtype).name in _KINDS[kind]
-    return bool(np.dtype(dtype) == np.dtype(kind))
-
-
 def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
     """Return the type of a result of these arrays, types and numbers."""
     return np.result_type(*(one.dtype if isinstance(one, Array) else one for one in arrays_and_dtypes))
@@ -216,15 +178,6 @@ class _FloatInfo(NamedTuple):
     dtype: Any
 
 
-class _IntInfo(NamedTuple):
-    """The limits of a type of integers."""
-
-    bits: int
-    max: int
-    min: int
-    dtype: Any
-
-
 def finfo(type: Any, /) -> _FloatInfo:
     """Return the limits of a type of floats, or of complex numbers."""
     found = np.finfo(_of(type))
@@ -232,18 +185,15 @@ def finfo(type: Any, /) -> _FloatInfo:
     return _FloatInfo(found.bits, eps, most, least, normal, found.dtype)
 
 
-def iinfo(type: Any, /) -> _IntInfo:
+def iinfo(type: Any, /) -> np.iinfo[Any]:
     """Return the limits of a type of integers."""
-    found = np.iinfo(_of(type))
-    return _IntInfo(found.bits, int(found.max), int(found.min), found.dtype)
+    return np.iinfo(_of(type))
 
 
 class _Info:
-    """What the module can do, by the standard."""
+    """What the module can do, by the standard: what NumPy can, on other devices."""
 
-    def capabilities(self) -> dict[str, Any]:
-        """Return what depends on the library."""
-        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
+    capabilities = staticmethod(_OF_NUMPY.capabilities)
 
     def default_device(self) -> Any:
         """Return the device that functions use which are given none."""
@@ -255,13 +205,11 @@ class _Info:
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, Any]:
         """Return the types that functions use which are given none."""
-        found = {"real floating": "float64", "complex floating": "complex128", "integral": "int64"}
-        return {use: np.dtype(name) for use, name in {**found, "indexing": "int64"}.items()}
+        return _OF_NUMPY.default_dtypes()
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, Any]:
         """Return the types, or those of a kind, or of one of several."""
-        kinds = kind if isinstance(kind, tuple) else ("bool", "numeric") if kind is None else (kind,)
-        return {name: np.dtype(name) for name in _names(*kinds)}
+        return _OF_NUMPY.dtypes(kind=kind)
 
 
 def __array_namespace_info__() -> _Info:

@@ -49,22 +49,26 @@ def clip(x: Any, minimum: Any, maximum: Any) -> Any:
     return np.asarray(out).astype(x.dtype)
 
 
-def mean(x: Any, *, axis: Any, keepdims: bool) -> Any:
+def mean(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Return the mean, without NumPy's warning for no elements."""
     total = np.sum(x, axis=axis, keepdims=keepdims, dtype=x.dtype if x.dtype.kind in "fc" else np.float64)
     return np.true_divide(total, _count(x, axis))
 
 
-def variance(x: Any, *, axis: Any, correction: float, keepdims: bool) -> Any:
+def variance(
+    x: Any, /, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False, ddof: float = 0.0
+) -> Any:
     """Return the variance, without NumPy's warning for too few elements."""
     apart = np.abs(x - mean(x, axis=axis, keepdims=True))
     total = np.sum(apart * apart, axis=axis, keepdims=keepdims)
-    return np.true_divide(total, max(_count(x, axis) - correction, 0))
+    return np.true_divide(total, max(_count(x, axis) - correction - ddof, 0))
 
 
-def deviation(x: Any, *, axis: Any, correction: float, keepdims: bool) -> Any:
+def deviation(
+    x: Any, /, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False, ddof: float = 0.0
+) -> Any:
     """Return the standard deviation."""
-    return np.sqrt(variance(x, axis=axis, correction=correction, keepdims=keepdims))
+    return np.sqrt(variance(x, axis, correction=correction + ddof, keepdims=keepdims))
 
 
 def _count(x: Any, axis: Any) -> int:
@@ -72,13 +76,13 @@ def _count(x: Any, axis: Any) -> int:
     return math.prod(x.shape[one] for one in axes)
 
 
-def sort(x: Any, *, axis: int, descending: bool, stable: bool) -> Any:
+def sort(x: Any, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Any:
     """Sort."""
     found = np.sort(x, axis=axis, stable=stable)
     return np.flip(found, axis=axis) if descending else found
 
 
-def argsort(x: Any, *, axis: int, descending: bool, stable: bool) -> Any:
+def argsort(x: Any, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Any:
     """Return the indices that sort; equal elements keep their order if they are descending, too."""
     if not descending:
         return np.argsort(x, axis=axis, stable=stable)
@@ -86,7 +90,7 @@ def argsort(x: Any, *, axis: int, descending: bool, stable: bool) -> Any:
     return x.shape[axis] - 1 - np.flip(found, axis=axis)
 
 
-def searchsorted(x1: Any, x2: Any, sorter: Any, *, side: Any) -> Any:
+def searchsorted(x1: Any, x2: Any, /, *, side: Any = "left", sorter: Any = None) -> Any:
     """Return where elements belong in an array that another one sorts, if one is given."""
     ordered = x1 if sorter is None else np.take(x1, sorter, mode="wrap")
     return np.searchsorted(ordered, x2, side=side)
@@ -100,6 +104,16 @@ def take(x: Any, indices: Any, *, axis: int | None) -> Any:
 def take_along_axis(x: Any, indices: Any, *, axis: int) -> Any:
     """Take elements by indices along an axis, likewise."""
     return np.take_along_axis(x, indices.astype(np.int64) % max(x.shape[axis], 1), axis=axis)
+
+
+def unique_values(x: Any, /) -> Any:
+    """Return the different elements in order, which NumPy's function of that name does not keep."""
+    return np.unique(x, equal_nan=False)
+
+
+def pinv(x: Any, /, *, rtol: Any = None) -> Any:
+    """Return pseudo-inverses of matrices, with the limit of the standard and not NumPy's."""
+    return np.linalg.pinv(x, rtol=rtol)
 
 
 def matmul(x1: Any, x2: Any, /, out: Any = None) -> Any:
