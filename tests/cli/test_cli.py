@@ -115,7 +115,7 @@ def test_info_tells_why_auto_simulates(
     ("variable", "text"),
     [
         ("PROFILE", "HEADRACE_SIM_PROFILE must be one of h200, orin, l4, got 'h999'"),
-        ("TIME", "HEADRACE_SIM_TIME must be one of virtual, paced, real, got 'h999'"),
+        ("TIME", "HEADRACE_SIM_TIME must be one of virtual, paced, got 'h999'"),
         ("DRIVER", "HEADRACE_SIM_DRIVER must be a version such as 13.0, got 'h999'"),
         ("DEVICES", "HEADRACE_SIM_DEVICES must be an integer of at least 1, got 'h999'"),
     ],

@@ -43,7 +43,7 @@ class Nested(Application):
         frames(self) >> run_sums(self, into=self.found)
 
 
-@pytest.mark.parametrize("time", ["virtual", "paced", "real"])
+@pytest.mark.parametrize("time", ["virtual", "paced"])
 def test_an_application_runs_on_a_thread_that_is_attached(time: Any) -> None:
     app = Sums()
     with sim.Machine("h200", time=time) as machine, machine.attach():
@@ -51,7 +51,7 @@ def test_an_application_runs_on_a_thread_that_is_attached(time: Any) -> None:
     assert app.sums == [64, 128]
 
 
-@pytest.mark.parametrize("time", ["virtual", "paced", "real"])
+@pytest.mark.parametrize("time", ["virtual", "paced"])
 def test_a_compute_may_run_an_application(time: Any) -> None:
     app = Nested()
     with sim.Machine("h200", time=time):

@@ -145,14 +145,13 @@ def _device(backend: Backend, why: str, advice: list[str]) -> list[str]:
     clock = backend.clock()
     if clock is None:
         return [f"Device   {backend.description}", *_abilities(backend, advice)]
-    time = "virtual" if clock.is_virtual else "real" if clock.is_wall else "paced"
+    time = "virtual" if clock.is_virtual else "paced"
     return [f"Device   simulated ({why})", f"Time     {time}: {_TIMES[time]}", *_abilities(backend, advice)]
 
 
 _TIMES = {
     "virtual": "figures are the simulation's; the wall clock shows less (HEADRACE_SIM_TIME=virtual)",
     "paced": "figures are the simulation's; the wall clock shows no less",
-    "real": "figures are the wall clock's, including this computer's delays (HEADRACE_SIM_TIME=real)",
 }
 
 

@@ -112,7 +112,7 @@ class Clock(Resource):
     def park(self, parker: Parker, seconds: float | None) -> bool:
         """Wait, as a worker, until unparked (True) or until `seconds` have passed (False)."""
         device = clock_in_use()
-        if device is None or device.is_wall:
+        if device is None:
             return parker.park(seconds)
         # The worker may wait for the device, whose own time passes only while threads wait in it.
         return park_in(device, parker, patience=seconds)

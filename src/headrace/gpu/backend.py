@@ -60,10 +60,6 @@ class DeviceClock(Protocol):
     def is_virtual(self) -> bool:
         """Whether its time passes only while every attached thread waits."""
 
-    @property
-    def is_wall(self) -> bool:
-        """Whether it is the wall clock, so that the program's own clocks agree with it."""
-
     def read(self) -> int:
         """Return the time in nanoseconds."""
 

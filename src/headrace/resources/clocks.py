@@ -175,9 +175,8 @@ class MachineClock(Clock):
 def machine_clock(fragment: Composition | None) -> MachineClock | None:
     """Return a clock of the simulated machine that a run will use, or None if the run uses the wall clock.
 
-    A run uses the wall clock if there is no simulated machine, or if the machine is in real time. The machine that
-    the environment describes is created here if the run is certain to use it; a run that needs no device creates
-    none.
+    The machine that the environment describes is created here if the run is certain to use it; a run that needs no
+    device creates none.
     """
     machine = clock_in_use()
     try:
@@ -185,7 +184,7 @@ def machine_clock(fragment: Composition | None) -> MachineClock | None:
             machine = active().clock()
     except (ValueError, DeviceUnavailable):
         return None  # raised again where the run opens its device
-    return None if machine is None or machine.is_wall else MachineClock(fragment, machine)
+    return None if machine is None else MachineClock(fragment, machine)
 
 
 def _has_streams(fragment: Composition | None) -> bool:

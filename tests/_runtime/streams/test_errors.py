@@ -92,7 +92,7 @@ class Closed(Application):
         self._compose(self)
 
 
-@pytest.mark.parametrize("kind", ["virtual", "real"])
+@pytest.mark.parametrize("kind", ["virtual", "paced"])
 @pytest.mark.parametrize("workers", [0, 1, 2, 3, 5])
 def test_closing_the_machine_ends_a_run_whose_operators_wait_for_it(workers: int, kind: Any) -> None:
     with sim.Machine("h200", time=kind) as machine:
@@ -110,7 +110,7 @@ def test_closing_the_machine_ends_a_run_whose_operators_wait_for_it(workers: int
         assert app.outcome.ended_by == "failed"
 
 
-@pytest.mark.parametrize("kind", ["virtual", "real"])
+@pytest.mark.parametrize("kind", ["virtual", "paced"])
 def test_a_point_that_a_closed_machine_never_passes_is_told_once_with_the_error(kind: Any) -> None:
     from headrace import gpu
 
@@ -123,7 +123,7 @@ def test_a_point_that_a_closed_machine_never_passes_is_told_once_with_the_error(
         gpu.when_done(stream, lambda error: (told.append(error), is_told.set()))
         stream.sync()
         machine.sleep(1e-3)
-        assert is_told.wait(PATIENCE if kind == "real" else 0)  # another thread tells it, some time or other
+        assert is_told.wait(PATIENCE if kind == "paced" else 0)  # another thread tells it, some time or other
         assert told == [None]
         launch(gpu.StreamHandle(stream), 3600.0, lambda: None)
         event = stream.record()

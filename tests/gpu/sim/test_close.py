@@ -11,14 +11,14 @@ import pytest
 from headrace import Application, Operator, PeriodicCondition, gpu
 from headrace.conditions import AsynchronousCondition, AsynchronousEventState
 from headrace.gpu import sim
-from headrace.gpu.sim import wall_timeline
+from headrace.gpu.sim import paced_timeline
 from headrace.resources import CudaStreamPool
 from tests.gpu.sim.in_time import InTime
 from tests.gpu.sim.launches import LONG, ONE_BLOCK
 from tests.harness import PATIENCE, MakeScheduler
 from tests.harness.processes import output_of
 
-KINDS = ["virtual", "paced", "real"]
+KINDS = ["virtual", "paced"]
 WAITS = {
     "wait": lambda machine, stream, event: machine.wait(lambda: False, timeout=3600.0),
     "sleep": lambda machine, stream, event: machine.sleep(3600.0),
@@ -64,15 +64,14 @@ def test_a_thread_that_waits_gets_an_error(kind: str, how: str, attached: Any, i
         in_time(program)
 
 
-@pytest.mark.parametrize("kind", ["paced", "real"])
 def test_closing_does_not_wait_for_the_programs_code_for_ever(
-    kind: str, in_time: InTime, monkeypatch: pytest.MonkeyPatch
+    in_time: InTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wall_timeline, "_JOIN_TIMEOUT", 0.01)
+    monkeypatch.setattr(paced_timeline, "_JOIN_TIMEOUT", 0.01)
     inside, go = threading.Event(), threading.Event()
 
     def program() -> None:
-        with sim.Machine("h200", time=kind):
+        with sim.Machine("h200", time="paced"):
             sim.Device(0).set_current()
             stream = sim.Device(0).create_stream()
             gpu.launch_host(stream, lambda: (inside.set(), go.wait()))
@@ -140,7 +139,7 @@ def test_a_run_on_a_machine_that_is_closed_ends_with_an_error(
         closer.join()
 
 
-@pytest.mark.parametrize("kind", ["virtual", "real"])
+@pytest.mark.parametrize("kind", ["virtual", "paced"])
 def test_nothing_waits_for_a_machine_that_was_closed(in_time: InTime, kind: str) -> None:
     def work() -> None:
         with sim.Machine("h200", time=kind) as machine:
@@ -163,7 +162,7 @@ def test_nothing_waits_for_a_machine_that_was_closed(in_time: InTime, kind: str)
         in_time(work)
 
 
-@pytest.mark.parametrize("kind", ["virtual", "real"])
+@pytest.mark.parametrize("kind", ["virtual", "paced"])
 def test_closing_a_machine_lets_those_go_who_wait_for_it(kind: str) -> None:
     machine = sim.Machine("h200", time=kind)
     outcome = []
@@ -191,7 +190,7 @@ def test_a_bug_in_an_action_reaches_whoever_waits(in_time: InTime) -> None:
         raise ValueError("a bug")
 
     def work() -> None:
-        with sim.Machine("h200", time="real") as machine:
+        with sim.Machine("h200", time="paced") as machine:
             with machine.timeline.lock:
                 machine.timeline.call_at(0, bug)
             for _ in range(2):

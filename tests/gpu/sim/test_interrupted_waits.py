@@ -18,7 +18,7 @@ def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("timeout", [None, 1e9])
-@pytest.mark.parametrize("kind", ["virtual", "paced", "real"])
+@pytest.mark.parametrize("kind", ["virtual", "paced"])
 def test_a_signal_that_another_thread_gets_ends_a_wait(kind: str, timeout: float | None) -> None:
     with sim.Machine("h200", time=kind) as machine:
         is_attached, has_begun, is_over = threading.Event(), threading.Event(), threading.Event()

@@ -75,7 +75,7 @@ def test_a_machine_may_have_several_devices() -> None:
 
 @pytest.mark.parametrize(
     ("options", "text"),
-    [({"devices": 0}, "devices must be at least 1"), ({"time": "fast"}, "'virtual', 'paced', 'real'")],
+    [({"devices": 0}, "devices must be at least 1"), ({"time": "fast"}, "'virtual', 'paced'")],
 )
 def test_a_machine_that_makes_no_sense_is_refused(options: Any, text: str) -> None:
     with pytest.raises(ValueError, match=text):
@@ -124,8 +124,6 @@ def test_a_pipeline_that_is_given_streams_runs_on_the_clock_of_the_machine_it_wi
     code = PIPELINE.format(compute="pass", given='CudaStreamPool(self, 0, name="streams"), ')
     told = run_forked("-c", code, HEADRACE_DEVICE="sim")
     assert told.stdout.split() == ["MachineClock", "True"], told.stderr
-    told = run_forked("-c", code, HEADRACE_DEVICE="sim", HEADRACE_SIM_TIME="real")
-    assert told.stdout.split() == ["RealtimeClock", "True"], told.stderr
 
 
 def test_a_pipeline_that_needs_no_device_makes_none() -> None:

@@ -13,8 +13,8 @@ import pytest
 from headrace import Application, CountCondition, GreedyScheduler, Operator, gpu
 from headrace.conditions import PeriodicCondition
 from headrace.gpu import sim
-from headrace.gpu.sim import wall_timeline
-from headrace.resources import CudaStreamPool, MachineClock, RealtimeClock
+from headrace.gpu.sim import paced_timeline
+from headrace.resources import CudaStreamPool, MachineClock
 from tests.gpu.sim.in_time import InTime
 from tests.gpu.sim.launches import ONE_BLOCK
 from tests.harness import MakeScheduler, wait_until
@@ -33,8 +33,8 @@ def machine() -> Iterator[sim.Machine]:
 @pytest.fixture
 def nobody_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow this computer is, the program is not taken to wait for something else."""
-    monkeypatch.setattr(wall_timeline, "AWAY_NS", 10**15)
-    monkeypatch.setattr(wall_timeline, "STANDSTILL_NS", 10**15)
+    monkeypatch.setattr(paced_timeline, "AWAY_NS", 10**15)
+    monkeypatch.setattr(paced_timeline, "STANDSTILL_NS", 10**15)
 
 
 def spin(seconds: float) -> None:
@@ -125,7 +125,7 @@ def test_asking_in_a_loop_gets_there(
 def test_a_program_that_never_waits_does_not_stop_the_clock(
     machine: sim.Machine, in_time: InTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wall_timeline, "AWAY_NS", 10**15)
+    monkeypatch.setattr(paced_timeline, "AWAY_NS", 10**15)
 
     def work() -> None:
         stream = sim.Device(0).create_stream()
@@ -238,10 +238,3 @@ def test_a_timer_comes_beside_an_operator_that_never_waits(in_time: InTime) -> N
 
     with sim.Machine("h200", time="paced"):
         in_time(App().run)
-
-
-def test_a_pipeline_in_real_time_keeps_the_wall_clock() -> None:
-    with sim.Machine("h200", time="real"):
-        app = Flow(GreedyScheduler, "not")
-        app.run()
-        assert isinstance(app.scheduler().clock, RealtimeClock)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
-import time
 from typing import Any, Never
 
 import pytest
@@ -81,38 +79,6 @@ def test_an_interrupt_in_the_programs_code_reaches_the_thread_that_waits(
         machine.sleep(1.0)
     stream.sync()  # it went on to the next operation all the same
     machine.sleep(1.0)
-
-
-def test_in_real_time_a_host_function_takes_as_long_as_it_takes() -> None:
-    is_launched = threading.Event()
-
-    def spin() -> None:
-        # The device's time does not have the delay of this thread. It must not be before the launches either.
-        late = time.monotonic() - started
-        is_launched.wait()
-        end = time.monotonic() + late + 20e-3
-        while time.monotonic() < end:
-            pass
-
-    with sim.Machine("h200", time="real"):
-        device = sim.Device(0)
-        device.set_current()
-        stream, other = device.create_stream(), device.create_stream()
-        begin, middle, end, second = (device.create_event({"timing_enabled": True}) for _ in range(4))
-        started = time.monotonic()
-        stream.record(begin)
-        gpu.launch_host(stream, spin)
-        stream.record(middle)
-        gpu.launch_host(other, spin)  # by the same thread, so after the first
-        other.record(second)
-        sim.launch(stream, ONE_BLOCK, sim.Kernel("k", 15e-3))
-        stream.record(end)
-        is_launched.set()
-        device.sync()
-        assert time.monotonic() - started >= 40e-3
-        assert middle - begin >= 20.0
-        assert second - begin >= 40.0
-        assert end - middle == 15.0
 
 
 def test_when_done_tells_of_the_failure(machine: sim.Machine) -> None:

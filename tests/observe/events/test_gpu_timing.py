@@ -366,8 +366,7 @@ class Works(Watcher):
             self.rows += zip(*(column.tolist() for column in columns), strict=True)
 
 
-@pytest.mark.parametrize("kind", ["paced", "real"])
-def test_a_simulated_device_beside_the_host_s_clock_is_on_its_time_line(kind: str) -> None:
+def test_a_simulated_device_beside_the_host_s_clock_is_on_its_time_line() -> None:
     """In paced time the device stands still while the program works, and falls behind the host more and more."""
 
     def work(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
@@ -381,7 +380,7 @@ def test_a_simulated_device_beside_the_host_s_clock_is_on_its_time_line(kind: st
         app.add_flow(source, Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="last"))
 
     works = Works()
-    with sim.Machine("h200", time=kind):
+    with sim.Machine("h200", time="paced"):
         app = App(compose, clock=RealtimeClock())
         watch(app, works)
         app.run()

@@ -27,10 +27,10 @@ from headrace.gpu.backend import clocks_in_use
 from headrace.gpu.sim.memory_pool import MemoryPool
 from headrace.gpu.sim.objects import CUDAError
 from headrace.gpu.sim.operations import CopyEngine, StreamQueue
+from headrace.gpu.sim.paced_timeline import PacedTimeline
 from headrace.gpu.sim.processors import Processors, SMs
 from headrace.gpu.sim.profiles import PROFILES, Profile, find_profile
 from headrace.gpu.sim.timeline import Timeline
-from headrace.gpu.sim.wall_timeline import PacedTimeline, RealTimeline
 from headrace.gpu.stream_handle import LEGACY_DEFAULT_HANDLE
 
 if TYPE_CHECKING:
@@ -42,10 +42,8 @@ DEFAULT_DRIVER = (13, 0)
 DEFAULT_TIME = "paced"
 PEER_BANDWIDTH = 450e9  # bytes per second between two devices that access each other, by NVLink
 
-Time = Literal["virtual", "paced", "real"]
-TIMES: dict[str, type[Timeline]] = {
-    timeline.kind: timeline for timeline in (Timeline, PacedTimeline, RealTimeline)
-}
+Time = Literal["virtual", "paced"]
+TIMES: dict[str, type[Timeline]] = {"virtual": Timeline, "paced": PacedTimeline}
 
 
 class Machine:
@@ -60,10 +58,9 @@ class Machine:
     driver : tuple of int
         The CUDA version of its driver. Green contexts need 12.4; splitting SMs by group, and workqueues, need
         13.1.
-    time : {"virtual", "paced", "real"}
+    time : {"virtual", "paced"}
         How simulated time relates to the wall clock. By the wall clock, a kernel of one millisecond takes no
-        time in virtual time, at least a millisecond in paced time, and a millisecond in real time if the
-        computer keeps up (see :mod:`headrace.gpu.sim.timeline`).
+        time in virtual time, and at least a millisecond in paced time (see :mod:`headrace.gpu.sim.timeline`).
     peer_access : bool
         Whether its devices can access the memory of each other, as by NVLink.
     """
@@ -115,18 +112,13 @@ class Machine:
 
     @property
     def time(self) -> str:
-        """The kind of time: "virtual", "paced" or "real"."""
+        """The kind of time: "virtual" or "paced"."""
         return self.timeline.kind
 
     @property
     def is_virtual(self) -> bool:
         """Whether its time is virtual: it passes only while every attached thread waits."""
         return self.time == "virtual"
-
-    @property
-    def is_wall(self) -> bool:
-        """Whether its clock is the wall clock, so that the program's own clocks agree with it."""
-        return self.timeline.is_wall
 
     @property
     def now(self) -> float:

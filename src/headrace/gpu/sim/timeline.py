@@ -1,13 +1,12 @@
 """The clock of a simulated machine and the actions scheduled on it.
 
-A timeline is a queue of actions, each due at a nanosecond, and a rule for how time passes. There are three rules:
+A timeline is a queue of actions, each due at a nanosecond, and a rule for how time passes. There are two rules:
 
 * **Virtual** time (this class) stands still while an attached thread of the program runs. When every attached
   thread is blocked, one of them runs the next action, and the clock jumps to its time. No thread sleeps, and the
   same program sees the same times in every run.
 * **Paced** time is virtual time that never runs ahead of the wall clock, and that passes while a program waits for
-  something other than the device (:mod:`headrace.gpu.sim.wall_timeline`).
-* **Real** time is the time of the wall clock (same file).
+  something other than the device (:mod:`headrace.gpu.sim.paced_timeline`).
 
 A thread is attached by :meth:`Timeline.attach`. A program with one thread need not attach it: a blocked thread that
 is not attached lets time pass as soon as no attached thread is running. One that runs may wait for the blocked one,
@@ -62,8 +61,6 @@ class Timeline:
     """A clock and the actions scheduled on it, in virtual time."""
 
     kind: ClassVar[str] = "virtual"
-    is_wall: ClassVar[bool] = False
-    """Whether its clock is the wall clock, so that the program's own clocks agree with it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -111,7 +108,7 @@ class Timeline:
         """Schedule a function of the program, to run without the lock; ``then`` runs after it, with the lock."""
         if self._stopped:
             raise self._stop_error()
-        self._user_code.append((self.now, code, then))
+        self._user_code.append((code, then))
         self._work_added()
 
     def add_stop_callback(self, callback: Callable[[CUDAError], None]) -> object:
@@ -373,7 +370,7 @@ class Timeline:
         return True
 
     def _run_next_user_code(self) -> None:
-        due, code, then = self._user_code.popleft()
+        code, then = self._user_code.popleft()
         interrupt: BaseException | None = None
         started = time.monotonic_ns()
         self._release_lock()
@@ -386,7 +383,7 @@ class Timeline:
         finally:
             del code  # and what it references, while the lock is released
             took = self._regain_lock(started)
-        self._user_code_ended(due, took, None if self._stopped else then, interrupt)
+        self._user_code_ended(took, None if self._stopped else then, interrupt)
 
     @waits.shielded
     def _release_lock(self) -> None:
@@ -400,9 +397,9 @@ class Timeline:
         return took
 
     def _user_code_ended(
-        self, due: int, took: int, then: Callable[[], None] | None, interrupt: BaseException | None
+        self, took: int, then: Callable[[], None] | None, interrupt: BaseException | None
     ) -> None:
-        """Continue after user code that was due at ``due`` and took ``took`` nanoseconds."""
+        """Continue after user code that took that many nanoseconds."""
         if then is not None:
             then()
         if interrupt is not None:
@@ -422,8 +419,8 @@ def _never() -> bool:
     return False
 
 
-# The time it was due, the function of the program, and the action that follows it.
-_UserCode = tuple[int, Callable[[], object], Callable[[], None] | None]
+# The function of the program, and the action that follows it.
+_UserCode = tuple[Callable[[], object], Callable[[], None] | None]
 
 
 @dataclass(slots=True, eq=False)

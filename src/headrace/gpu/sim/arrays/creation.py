@@ -203,11 +203,11 @@ class _Info:
         """Return all devices."""
         return list(Device.get_all_devices())
 
-    def default_dtypes(self, *, device: Any = None) -> dict[str, Any]:
+    def default_dtypes(self, *, device: Any = None) -> Any:
         """Return the types that functions use which are given none."""
         return _OF_NUMPY.default_dtypes()
 
-    def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, Any]:
+    def dtypes(self, *, device: Any = None, kind: Any = None) -> Any:
         """Return the types, or those of a kind, or of one of several."""
         return _OF_NUMPY.dtypes(kind=kind)
 

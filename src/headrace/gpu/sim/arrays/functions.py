@@ -241,7 +241,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
 
 
 def _of_searching(x1: Any, x2: Any, *_: Any) -> float:
-    return np.size(x2) * math.log2(np.size(x1) + 2)
+    return float(np.size(x2) * math.log2(float(np.size(x1)) + 2))
 
 
 def _of_sorting(x: Any, *_: Any) -> float:
@@ -272,7 +272,7 @@ _KERNELS = {
 
 # The standard's extensions. A factorization that fails gives NaN, as CuPy's does by default.
 
-_PRODUCTS = {
+_PRODUCTS: dict[str, _Function] = {
     **{name: _queued(getattr(np.linalg, name)) for name in ("cross", "trace")},
     "tensordot": _queued(np.tensordot, _of_products),
     "matmul": kernels.matmul,
@@ -339,7 +339,7 @@ random.seed, random.default_rng = _source.seed, lambda seed=None: _of_random(np.
 _OF_TYPES = "complexfloating dtype floating inexact integer isdtype issubdtype ndim number shape size"
 
 
-_WRITTEN = (
+_WRITTEN: tuple[Any, ...] = (
     *(array, broadcast_arrays, clip, diff, expand_dims, nonzero, ravel, repeat, reshape, round, take),
     *(take_along_axis, unstack, where),
 )

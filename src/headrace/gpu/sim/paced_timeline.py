@@ -1,13 +1,8 @@
-"""Timelines that follow the wall clock: real time and paced time.
+"""PacedTimeline: virtual time that follows the wall clock.
 
-Both run due actions on their own thread, so a program may wait for the device in any way: in ``sync``, for a lock
-that a callback releases, or in ``time.sleep``.
-
-**Real** time is the time of the wall clock. It is simple but inaccurate on a busy computer. The time that
-Python and the simulation itself take between two calls counts as host time, and it is far more than the host of
-a real GPU takes. This hides the effect of partitions.
-
-**Paced** time is the default for programs that create no machine. It follows these rules:
+It runs due actions on its own thread, so a program may wait for the device in any way: in ``sync``, for a lock
+that a callback releases, or in ``time.sleep``. It is the default for programs that create no machine, and follows
+these rules:
 
 * While the program works, time stands still: the host's work between two calls takes no time.
 * While the program waits for the device, time passes at the pace of the wall clock and never faster. The
@@ -20,6 +15,9 @@ a real GPU takes. This hides the effect of partitions.
   fire meanwhile.
 
 Time that has stood still is lost: ``_lag``, the wall clock minus this clock, never shrinks.
+
+Decided against: the time of the wall clock itself. The time that Python and the simulation take between two calls
+would count as host time, far more than the host of a real GPU takes, and hide the effect of partitions.
 
 Virtual time was rejected as the default because it jumps. A program that times kernels with the wall clock would
 measure nothing, a program that waits for a lock that a callback releases would wait forever, and a sleep would have
@@ -232,46 +230,12 @@ class PacedTimeline(Timeline):
             self._in_user_code = False
 
     def _user_code_ended(
-        self, due: int, took: int, then: Callable[[], None] | None, interrupt: BaseException | None
+        self, took: int, then: Callable[[], None] | None, interrupt: BaseException | None
     ) -> None:
         self._in_user_code = False
-        if then is not None:
-            self._continue(due, took, then)
+        if then is not None and took >= AWAY_NS:  # only then has it taken time
+            self.call_at(self.now + took, then)
+        elif then is not None:
+            then()
         if interrupt is not None:
             report_uncaught(interrupt)
-
-    def _continue(self, due: int, took: int, then: Callable[[], None]) -> None:
-        """Perform the action that follows user code, which takes time only if it took long."""
-        if took >= AWAY_NS:
-            self.call_at(self.now + took, then)
-        else:
-            then()
-
-
-class RealTimeline(PacedTimeline):
-    """The time of the wall clock: it always passes, so ``_lag`` stays."""
-
-    kind = "real"
-    is_wall = True
-    _user_code_free_at = 0  # when the previous user code ended
-
-    def host_now(self) -> int:
-        """Return the host's time in nanoseconds, the timestamp of a call made now."""
-        return time.monotonic_ns() - self._lag
-
-    read = host_now
-
-    def _note_activity(self, *, counts: bool = False) -> None:
-        """Do nothing: no time is lost."""
-
-    def _poll_failed(self, me: int) -> bool:
-        return False
-
-    def _time_passes(self, wall: int) -> bool:
-        return True
-
-    def _continue(self, due: int, took: int, then: Callable[[], None]) -> None:
-        # Counted from the time it was due, not from when this thread began it, which would add the host's delay to
-        # the device's time.
-        self._user_code_free_at = max(due, self._user_code_free_at) + took
-        self.call_at(self._user_code_free_at, then)
