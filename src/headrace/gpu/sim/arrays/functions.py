@@ -241,7 +241,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
 
 
 def _of_searching(x1: Any, x2: Any, *_: Any) -> float:
-    return float(np.size(x2) * math.log2(float(np.size(x1)) + 2))
+    return float(np.size(x2)) * math.log2(np.size(x1) + 2)
 
 
 def _of_sorting(x: Any, *_: Any) -> float:
@@ -249,7 +249,7 @@ def _of_sorting(x: Any, *_: Any) -> float:
 
 
 def _of_products(x1: Any, x2: Any, *_: Any) -> float:
-    return 2.0 * float(x1.size) * max(float(x2.size), 1.0) ** 0.5
+    return 2.0 * float(x1.size) * math.sqrt(max(x2.size, 1))
 
 
 def _of_factors(x: Any, *_: Any) -> float:
