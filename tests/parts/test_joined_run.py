@@ -28,7 +28,7 @@ from headrace.observe import (
 )
 from headrace.observe.events.clock_offsets import ClockOffset
 from headrace.observe.figures.goals import Goal, GoalsWatcher
-from headrace.parts.forwarding import Forwarder, Interests, PartGraph, Round
+from headrace.parts.forwarding import Forwarder, Interests
 from headrace.parts.joined_run import JoinedRun
 from headrace.resources import ManualClock, RealtimeClock
 from tests.harness import Step, sink, source
@@ -98,9 +98,7 @@ class Recorded:
         left = {part: iter(pieces) for part, pieces in self.sent.items()}
         for part in (*order, *(each for each in self.parts for _ in self.sent[each])):
             piece = next(left[part], None)
-            if isinstance(piece, PartGraph):
-                joined.describe(part, piece)
-            elif piece is not None:
+            if piece is not None:
                 joined.add(part, piece)
         joined.end(None)
 
@@ -270,19 +268,6 @@ def test_the_figures_of_a_restarted_part_go_on(order: tuple[str, ...], tmp_path:
     assert len(computes) == 40
 
 
-def test_a_restarted_part_with_another_graph_is_not_watched(caplog: pytest.LogCaptureFixture) -> None:
-    recorded = Recorded(lambda: Plant(20, [], size=3), ["edge", "server"])
-    other = Recorded(lambda: Plant(20, [], size=2), ["edge", "server"])
-    recorded.sent["edge"] += other.sent["edge"]
-    tracker = Tracker()
-    goal, goals = goal_for("edge.camera->server.detector", max="60s")
-    recorded.join(goals, tracker)
-    assert tracker.statistics.operator("edge.camera").count == 20
-    assert (goal.sent, goal.arrived + goal.outstanding, goal.is_met) == (20, 20, None)
-    assert "others are not known of" in str(goal)
-    assert "fragment 'edge' has another graph since it was restarted" in caplog.text
-
-
 def test_parts_with_simulated_clocks_are_one_table_whose_paths_end_at_the_links() -> None:
     def simulated(app: Any) -> GreedyScheduler:
         return GreedyScheduler(app, clock=ManualClock(app))
@@ -382,7 +367,7 @@ def test_operators_that_begin_in_a_part_are_shown_like_the_others(
     ]
     assert found.queue("server.late.in").received == late
     assert found.operator("server.first").count == 20 * lives
-    assert len(graphs) == lives
+    assert len(graphs) == 3 * lives - 2  # each part that was restarted sends its graph, too
     shown = graphs[-1]
     names = [each["name"] for each in shown["operators"]]
     assert [(names[each["from"]], shown["queues"][each["queue"]]["name"]) for each in shown["flows"]][-1] == (
@@ -397,26 +382,8 @@ def test_operators_that_begin_in_a_part_are_shown_like_the_others(
         assert goal.count == 20
 
 
-def test_what_was_seen_before_a_change_is_sent_before_the_graph() -> None:
-    sent = Recorded(Changing, ["edge", "server"]).sent["server"]
-    [changed] = [number for number, piece in enumerate(sent) if getattr(piece, "is_changed", False)]
-    assert isinstance(sent[changed - 1], bytes)
-
-
-def test_a_queue_is_counted_once_it_is_described() -> None:
-    """A flow to an operator that is known may begin before the round ends."""
-    joined = JoinedRun(Plant(1, []), ["edge", "server"], (), {})
-    for part, pieces in Recorded(lambda: Plant(1, []), ["edge", "server"]).sent.items():
-        joined.describe(part, pieces[0])
-    part = joined._parts["server"]
-    part.count(Round(queues=[(99, 1, 1, 0, 0, 4), (0, 3, 5, 0, 0, 4)]))
-    assert part._queues[0].most == 5
-    joined.end(None)
-
-
-def test_a_restarted_part_that_begins_other_operators_is_not_watched(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_restarted_part_may_begin_other_operators() -> None:
+    """What it has of the process before goes on, and the rest of both has figures of its own."""
     recorded, other = (
         Recorded(Changing, ["edge", "server"]),
         Recorded(lambda: Changing("other"), ["edge", "server"]),
@@ -424,9 +391,14 @@ def test_a_restarted_part_that_begins_other_operators_is_not_watched(
     for part, sent in other.sent.items():
         recorded.sent[part] += sent
     tracker = Tracker()
-    recorded.join(tracker)
-    assert "server.other" not in [each.name for each in tracker.statistics.operators]
-    assert "fragment 'server' has another graph since it was restarted" in caplog.text
+    goal, goals = goal_for("server.detector->server.first", max="60s")
+    recorded.join(tracker, goals)
+    found = tracker.statistics
+    late, others = (found.operator(name).count for name in ("server.late", "server.other"))
+    assert 0 < late < 20
+    assert 0 < others < 20
+    assert found.operator("server.first").count == 40
+    assert (goal.sent, goal.arrived, goal.outstanding) == (40, 40, 0)
 
 
 def test_a_goal_for_an_operator_that_is_not_there_is_refused() -> None:

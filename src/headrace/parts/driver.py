@@ -716,14 +716,11 @@ class Driver:
             case messages.AskTime(asked):
                 self._post(part, messages.TellTime(asked, time.monotonic_ns(), self._began.clock))
 
-    def _see(self, part: str, content: Any) -> None:
+    def _see(self, part: str, content: bytes) -> None:
         """Show the watchers what was seen in a part."""
         assert self._joined is not None
-        if isinstance(content, bytes):
-            self._joined.add(part, content)
-            return
         try:
-            self._joined.describe(part, content)
+            self._joined.add(part, content)
         except Exception as error:  # of a watcher that cannot begin
             self.watch_failure = self.watch_failure or error
             self._control.fail(error)

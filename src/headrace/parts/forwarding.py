@@ -1,7 +1,7 @@
 """Forwarder: shows the run of a part to the driver, which puts the runs of all parts together (`joined_run`).
 
 The process of a part records and reads its computes as every observed run does. What its watchers would see is sent
-over the control channel instead, in batches of arrays. Operators, queues and streams have numbers there.
+over the control channel instead: the records themselves, in which operators, outputs, queues and streams are names.
 
 Nothing travels with a message. Those of a link arrive in the order in which they left, so the times that both of
 its ends note belong together by their numbers, as the two ends of every queue do (`observe.events.recorder`).
@@ -14,9 +14,17 @@ import pickle
 import threading
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from headrace.observe.events.records import OperatorInfo, QueueInfo, StreamInfo
+from headrace.observe.events.records import (
+    OperatorInfo,
+    OutputInfo,
+    QueueInfo,
+    SegmentInfo,
+    StreamInfo,
+    WorkersInfo,
+)
 from headrace.observe.events.watchers import Watcher
 from headrace.parts.link_operators import LinkOperator, SendToPart
 
@@ -57,32 +65,17 @@ class Interests:
 
 @dataclass(frozen=True, slots=True)
 class PartOperator:
-    """An operator of a part; `sends` and `receives` name the flow of which it is one end.
+    """An operator of a part, with its outputs and the queues of its inputs.
 
-    `queues` has the numbers of the queues behind each of its outputs.
+    `end` says which end of a flow to another part it is (``"sends"``, ``"receives"``); empty if it is none.
     """
 
-    name: str
+    info: OperatorInfo
     kind: str
-    outputs: tuple[str, ...]
-    queues: tuple[tuple[int, ...], ...]
-    slice: str
-    sm_count: int
-    sends: str = ""
-    receives: str = ""
-    goes_on: bool = False
-    is_parallel: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PartQueue:
-    """A queue of a part: its operator, and the operators and outputs that emit into it."""
-
-    index: int
-    operator: int
-    port: str
-    size: int
-    outputs: tuple[tuple[int, str], ...]
+    end: str
+    attributes: dict[str, Any]
+    outputs: list[tuple[OutputInfo, list[QueueInfo]]]
+    inputs: list[tuple[QueueInfo, int, list[OutputInfo]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,65 +84,51 @@ class PartGraph:
 
     started: int
     is_virtual: bool
-    operators: tuple[PartOperator, ...]
-    queues: tuple[PartQueue, ...]
-    workers: tuple[tuple[str, int, tuple[int, ...]], ...]
-    segments: tuple[tuple[str, tuple[int, ...]], ...]
     kernels: str
-    is_changed: bool = False
+    operators: list[PartOperator]
+    workers: list[WorkersInfo]
+    segments: list[SegmentInfo]
+    is_changed: bool
 
     @classmethod
     def of(cls, run: RunInfo, is_changed: bool = False) -> PartGraph:
         """Describe a run."""
-        count = len(run.operators)  # what the next change has added is described with it
-        queues = list(run.queues)
-        known = {queue.index for queue in queues}
-        return cls(
-            run.started,
-            run.is_virtual,
-            tuple(_operator(each, known) for each in run.operators),
-            tuple(
-                PartQueue(
-                    queue.index,
-                    queue.operator.index,
-                    queue.port,
-                    queue.size,
-                    tuple(
-                        (output.operator.index, output.port)
-                        for output in queue.outputs
-                        if 0 <= output.operator.index < count
-                    ),
-                )
-                for queue in queues
-            ),
-            tuple((each.name, each.count, _indices(each.operators)) for each in run.workers),
-            tuple((each.name, _indices(each.operators)) for each in run.segments),
-            run.kernels,
-            is_changed,
-        )
+        there = set(run.operators)  # what the next change has added is described with it
+        segments = [
+            SegmentInfo(each.name, each.operators, SimpleNamespace(**_state(each))) for each in run.segments
+        ]
+        workers = [
+            WorkersInfo(each.name, each.count, [of for of in each.operators if not _end_of(of)])
+            for each in run.workers
+        ]
+        operators = [_operator(each, there) for each in run.operators]
+        return cls(run.started, run.is_virtual, run.kernels, operators, workers, segments, is_changed)
 
 
-def _operator(info: OperatorInfo, known: Container[int]) -> PartOperator:
-    operator = info.node.operator
-    name = operator.flow.name if isinstance(operator, LinkOperator) else ""
-    is_sender = isinstance(operator, SendToPart)
-    outputs = tuple(output.port for output in info.outputs)
+def _operator(info: OperatorInfo, there: Container[OperatorInfo]) -> PartOperator:
+    end = _end_of(info)
     return PartOperator(
-        info.name,
-        "Link" if name else type(operator).__name__,
-        outputs,
-        tuple(tuple(each.index for each in output.queues if each.index in known) for output in info.outputs),
-        info.slice,
-        info.sm_count,
-        name if is_sender else "",
-        "" if is_sender else name,
-        info.goes_on,
-        info.is_parallel,
+        info,
+        "Link" if end else type(info.node.operator).__name__,
+        end,
+        {name: getattr(info, name) for name in ("slice", "sm_count", "goes_on", "is_parallel")},
+        [(each, [queue for queue in each.queues if queue.operator in there]) for each in info.outputs],
+        [
+            (each, each.size, [output for output in each.outputs if output.operator in there])
+            for each in info.inputs
+        ],
     )
 
 
-def _indices(operators: list[OperatorInfo]) -> tuple[int, ...]:
-    return tuple(operator.index for operator in operators)
+def _end_of(info: OperatorInfo) -> str:
+    operator = info.node.operator
+    if not isinstance(operator, LinkOperator):
+        return ""
+    return "sends" if isinstance(operator, SendToPart) else "receives"
+
+
+def _state(segment: SegmentInfo) -> dict[str, Any]:
+    return {name: getattr(segment, name) for name in ("state", "reason", "frames", "replayed")}
 
 
 @dataclass(slots=True)
@@ -158,10 +137,12 @@ class Round:
 
     Attributes
     ----------
+    kernels
+        Kernels and copies, with the operators that launched them.
     links
         By flow: when this end sent or took each message, in order.
     operators, queues, outputs, segments
-        The counts so far, in the order of the graph; see `joined_run`.
+        The counts so far, which `joined_run` reads.
     live
         The values of live parameters that have changed, by the operator and the name.
     threads
@@ -174,13 +155,13 @@ class Round:
 
     computes: list[Computes] = field(default_factory=list)
     drops: list[Drops] = field(default_factory=list)
-    kernels: list[Activity] = field(default_factory=list)
+    kernels: list[tuple[Activity, OperatorInfo | None]] = field(default_factory=list)
     links: dict[str, list[int]] = field(default_factory=dict)
-    operators: list[tuple[int, ...]] = field(default_factory=list)
-    outputs: list[list[int]] = field(default_factory=list)
-    queues: list[tuple[int, ...]] = field(default_factory=list)
-    segments: list[tuple[str, str, int, int]] = field(default_factory=list)
-    live: dict[tuple[int, str], bool | int | float | str] = field(default_factory=dict)
+    operators: list[tuple[OperatorInfo, int, tuple[int, ...]]] = field(default_factory=list)
+    outputs: list[tuple[OutputInfo, int]] = field(default_factory=list)
+    queues: list[tuple[QueueInfo, int, int, int, tuple[int, int]]] = field(default_factory=list)
+    segments: list[dict[str, Any]] = field(default_factory=list)
+    live: dict[tuple[OperatorInfo, str], bool | int | float | str] = field(default_factory=dict)
     threads: dict[int, str] = field(default_factory=dict)
     device_sm_counts: dict[int, int] = field(default_factory=dict)
     clock_errors: dict[int, int] = field(default_factory=dict)
@@ -190,29 +171,32 @@ class Round:
 
 
 class _Pickler(pickle.Pickler):
-    """Writes operators, queues and streams by their numbers."""
+    """Writes operators, outputs, queues and streams by their names."""
 
-    def persistent_id(self, item: Any) -> Any:
-        """Return a number for what belongs to the graph, and None for everything else."""
+    def persistent_id(self, item: Any) -> tuple[Any, ...] | None:
+        """Return a name for what belongs to the graph, and None for everything else."""
         kind = type(item)
         if kind is OperatorInfo:
-            return "operator", item.index
+            return OperatorInfo, item.name
+        if kind is OutputInfo:
+            return OutputInfo, item.operator.name, item.port
         if kind is QueueInfo:
-            return "queue", item.index
+            of_port = [each for each in item.operator.inputs if each.port == item.port]
+            return QueueInfo, item.operator.name, item.port, of_port.index(item)
         if kind is StreamInfo:
-            return "stream", (item.operator.index, item.device, item.handle, item.number, item.segment)
+            return StreamInfo, item.operator.name, item.device, item.handle, item.number, item.segment
         return None
 
 
 class Unpickler(pickle.Unpickler):
-    """Reads a round; `find` returns the operator, queue or stream of a number."""
+    """Reads a graph or a round; `find` returns the operator, output, queue or stream of a name."""
 
-    def __init__(self, content: bytes, find: Callable[[str, Any], Any]) -> None:
+    def __init__(self, content: bytes, find: Callable[..., Any]) -> None:
         super().__init__(io.BytesIO(content))
         self._find = find
 
     def persistent_load(self, found: Any) -> Any:
-        """Return what a number stands for."""
+        """Return what a name stands for."""
         return self._find(*found)
 
 
@@ -222,19 +206,19 @@ class Forwarder(Watcher):
     Parameters
     ----------
     send
-        Sends the graph, and then the content of each round.
+        Sends the graph, and then each round, as bytes.
     interests
         What the other end wants to know.
     """
 
-    def __init__(self, send: Callable[[PartGraph | bytes], object], interests: Interests) -> None:
+    def __init__(self, send: Callable[[bytes], object], interests: Interests) -> None:
         self._send = send
         self.period, self.longest_period = interests.period, interests.longest_period
         for name, is_wanted in interests.flags.items():
             setattr(self, name, is_wanted)
         self._known = 0
         self._round = Round()
-        self._live: dict[tuple[int, str], Any] = {}
+        self._live: dict[tuple[OperatorInfo, str], Any] = {}
 
     def begin(self, run: RunInfo) -> None:
         """Describe the run."""
@@ -247,13 +231,18 @@ class Forwarder(Watcher):
             if isinstance(operator, LinkOperator):
                 operator.note_times(self.observation.now)
                 self._links.append(operator)
-        self._send(PartGraph.of(run))
+        self._write(PartGraph.of(run))
 
     def changed(self, run: RunInfo) -> None:
         """Describe the run as it is now; what was seen before belongs to the graph before."""
         self.resolved()
         self._known = len(run.operators)
-        self._send(PartGraph.of(run, is_changed=True))
+        self._write(PartGraph.of(run, is_changed=True))
+
+    def _write(self, what: PartGraph | Round) -> None:
+        content = io.BytesIO()
+        _Pickler(content, pickle.HIGHEST_PROTOCOL).dump(what)
+        self._send(content.getvalue())
 
     def computed(self, computes: Computes) -> None:
         """Keep computes for the end of the round."""
@@ -265,7 +254,10 @@ class Forwarder(Watcher):
 
     def ran(self, kernels: list[Activity]) -> None:
         """Keep kernels for the end of the round."""
-        self._round.kernels += kernels
+        operators = self._run.operators
+        self._round.kernels += [
+            (each, None if each.operator is None else operators[each.operator]) for each in kernels
+        ]
 
     def resolved(self) -> None:
         """Send the round."""
@@ -275,27 +267,25 @@ class Forwarder(Watcher):
         found.threads = {thread.ident or 0: thread.name for thread in threading.enumerate()}
         found.links = {link.flow.name: link.take_times() for link in self._links}
         for each in run.operators[: self._known]:
-            found.operators.append((*each.faults.numbers, each.frames_kept))
-            found.outputs.append([output.count for output in each.outputs])
-            for queue in each.inputs:
-                found.queues.append(
-                    (queue.index, queue.waiting, queue.most, queue.dropped, queue.discarded, queue.size)
-                )
+            found.operators.append((each, each.frames_kept, each.faults.numbers))
+            found.outputs += [(output, output.count) for output in each.outputs]
+            found.queues += [
+                (queue, queue.size, queue.waiting, queue.most, (queue.dropped, queue.discarded))
+                for queue in each.inputs
+            ]
             live = each.node.operator._headrace.live_state
             for name in () if live is None else live.parameters:
-                value, key = live.get(name), (each.index, name)
+                value, key = live.get(name), (each, name)
                 if isinstance(value, (bool, int, float, str)) and self._live.get(key) != value:
                     self._live[key] = found.live[key] = value
-        found.segments = [(each.state, each.reason, each.frames, each.replayed) for each in run.segments]
+        found.segments = [_state(each) for each in run.segments]
         found.device_sm_counts, found.clock_errors = dict(run.device_sm_counts), dict(run.clock_errors)
         found.clock_offset = run.clock_offset
         found.kernels_shown = run.kernels
         assert self.observation is not None
         pages = (getattr(each, "url", "") for each in self.observation.watchers)
         found.page = next((url for url in pages if url), "")
-        content = io.BytesIO()
-        _Pickler(content, pickle.HIGHEST_PROTOCOL).dump(found)
-        self._send(content.getvalue())
+        self._write(found)
 
     def end(self, outcome: Outcome | None) -> None:
         """Send what is left."""

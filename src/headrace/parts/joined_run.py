@@ -13,12 +13,12 @@ for others is shown as it is, because the part that would have sent them is gone
 The computes of a part that was restarted are numbered behind those of the process before. Its links are new, and no
 number says which of their messages were sent before: from then on, paths end at them.
 
-A part whose graph has changed sends it again. What it had is still there, in the same order, and the rest is new.
+A part sends its graph again when it was restarted, and when the graph has changed. What has the same name is the
+same, and the rest is new. What is not there any more keeps its figures.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import defaultdict, deque
 from dataclasses import replace
@@ -36,28 +36,26 @@ from headrace.observe.events.records import (
     NO_TIMESTAMP,
     Arrivals,
     Computes,
-    Drops,
     Emissions,
     OperatorInfo,
     OutputInfo,
     QueueInfo,
     RunInfo,
-    SegmentInfo,
     StreamInfo,
-    WorkersInfo,
 )
 from headrace.observe.events.watchers import WatcherGroup
 from headrace.observe.figures.run_figures import with_figures
 from headrace.parts.forwarding import PartGraph, Round, Unpickler
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from headrace.core.outcome import Outcome
-    from headrace.observe.events.records import Times
+    from headrace.observe.events.records import Drops
     from headrace.observe.events.watchers import Watcher
 
-_log = logging.getLogger("headrace.parts")
 _LATE = 1_500_000_000  # nanoseconds after which what a part does is known, if it does not say that it does nothing
 _KEPT = 20_000  # computes of an operator whose messages may yet arrive
 _NOTHING = np.zeros(0, np.int64)
@@ -96,11 +94,9 @@ class JoinedRun:
         self.group = WatcherGroup(self.watchers)
         self.run: RunInfo | None = None
         self.fragment = application
-        self._graphs: dict[str, PartGraph] = {}
         self._clocks = dict.fromkeys(parts, ClockOffset())
-        self._early: list[tuple[str, PartGraph | bytes]] = []
-        self._parts: dict[str, _Part] = {}
-        self._gpus = gpus
+        self._parts = {part: _Part(part, gpus.get(part)) for part in parts}
+        self._early: list[tuple[_Part, PartGraph | Round]] = []
         self._links: dict[str, _Link] = {}
         self._waiting: dict[OperatorInfo, deque[Computes]] = {}
         self._shown: dict[OperatorInfo, int] = {}
@@ -116,61 +112,48 @@ class JoinedRun:
         if self.run is not None:
             self.run.clocks[part] = clock
 
-    def describe(self, part: str, graph: PartGraph) -> None:
-        """Learn the graph of a part; when all are known, the watchers begin.
+    def add(self, part: str, content: bytes) -> None:
+        """Learn of a part: of its graph, and then of what happens there. With all graphs, the watchers begin.
 
         What a watcher raises then is raised here, as it is by a run in one process.
         """
-        if part in self._graphs:
-            if self.run is None:
-                self._early.append((part, graph))
-            else:
-                self._describe_again(part, graph)
-            return
-        self._graphs[part] = graph
-        if self._graphs.keys() >= self._clocks.keys():
-            self._begin()
-
-    def _describe_again(self, part: str, graph: PartGraph) -> None:
-        if graph.is_changed:
-            self._change(part, graph)
-        else:
-            self._begin_again(part, graph)
-
-    def _change(self, part: str, graph: PartGraph) -> None:
-        """Add operators and flows that began in a part."""
-        run, known = self.run, self._parts[part]
-        assert run is not None
-        if not known.is_known:
-            return
-        known.change(graph)
-        self._arrange(run)
-        self.group.tell("changed", run)
-
-    def _begin_again(self, part: str, graph: PartGraph) -> None:
-        """Let the computes of a restarted part follow those of the process before."""
         known = self._parts[part]
-        limits = known.begin_again(graph)
+        found = Unpickler(content, known.find).load()
+        if self.run is not None:
+            self._take(known, found)
+            self._show()
+        elif known.graph is not None:
+            self._early.append((known, found))
+        else:
+            known.graph = found
+            if all(each.graph is not None for each in self._parts.values()):
+                self._begin()
+
+    def _take(self, part: _Part, found: PartGraph | Round) -> None:
+        assert self.run is not None
+        if isinstance(found, Round):
+            self._read(self.run, part, found)
+            return
+        if not found.is_changed:
+            self._begin_again(part)
+        part.take(found, self.run, self._composed)
+        self._arrange(self.run)
+        self.group.tell("changed", self.run)
+
+    def _begin_again(self, part: _Part) -> None:
+        """Let the computes of a restarted part follow those of the process before."""
+        limits = part.begin_again()
         for name, link in self._links.items():
-            if known.name_of_end(name):
-                link.is_cut = link.operator.is_cut = True
+            if name in part.ends:
+                link.operator.is_cut = True
                 limits[link.operator] = link.first
         for waiting in self._waiting.values():  # for computes that nobody will hear of
             for batch in waiting:
                 batch.arrivals = [_without_producers(each, limits) for each in batch.arrivals]
-        self._show()
-
-    def add(self, part: str, content: bytes) -> None:
-        """Add a round of a part."""
-        if self.run is None:
-            self._early.append((part, content))
-            return
-        self._read(part, content)
-        self._show()
 
     def end(self, outcome: Outcome | None) -> None:
         """End the watchers, and raise the first error of one."""
-        if self.run is None and self._graphs:
+        if self.run is None and any(each.graph is not None for each in self._parts.values()):
             self._begin()
         if self.run is not None:
             self._show(is_last=True)
@@ -194,17 +177,17 @@ class JoinedRun:
     # The graph.
 
     def _begin(self) -> None:
-        graphs = {part: self._graphs[part] for part in self._clocks if part in self._graphs}
+        graphs = {part: each.graph for part, each in self._parts.items() if each.graph is not None}
         is_virtual = any(graph.is_virtual for graph in graphs.values())
         started = min(graph.started + self._clocks[part].offset for part, graph in graphs.items())
         epoch = 0 if is_virtual else time.time_ns() - time.perf_counter_ns()
         run = RunInfo(self.fragment.name, [], started, epoch, is_virtual)
         run.clocks = {part: self._clocks[part] for part in graphs}
-        composed = {operator.name: operator for operator in self.fragment.graph}
+        self._composed = {operator.name: operator for operator in self.fragment.graph}
         for part, graph in graphs.items():
-            self._parts[part] = _Part(part, graph, run, self._gpus.get(part), composed)
+            self._parts[part].take(graph, run, self._composed)
         if not is_virtual:
-            self._join_links(run, graphs)
+            self._join_links(run)
         run.kernels = next((graph.kernels for graph in graphs.values() if graph.kernels), "")
         self._arrange(run)
         self._tables = FlowTables(run)
@@ -212,11 +195,8 @@ class JoinedRun:
         observation: Any = self
         self.group.begin(observation, run)
         early, self._early = self._early, []
-        for part, content in early:
-            if isinstance(content, PartGraph):
-                self._describe_again(part, content)
-            else:
-                self._read(part, content)
+        for part_of, found in early:
+            self._take(part_of, found)
         self._show()
 
     def _arrange(self, run: RunInfo) -> None:
@@ -232,17 +212,16 @@ class JoinedRun:
             TopologicalSorter({each: _producers(each) for each in run.operators}).static_order()
         )
 
-    def _join_links(self, run: RunInfo, graphs: Mapping[str, PartGraph]) -> None:
+    def _join_links(self, run: RunInfo) -> None:
         """Make one operator of both ends of each link."""
         ends: defaultdict[str, dict[str, OperatorInfo]] = defaultdict(dict)
-        for part, graph in graphs.items():
-            for operator, known in zip(self._parts[part].operators, graph.operators, strict=True):
-                if known.sends or known.receives:
-                    ends[known.sends or known.receives]["to" if known.sends else "from"] = operator
+        for part in self._parts.values():
+            for name, end in part.ends.items():
+                ends[name][end] = part.find(OperatorInfo, name)
         for name, both in ends.items():
             if len(both) < 2:
                 continue
-            sender, receiver = both["to"], both["from"]
+            sender, receiver = both["sends"], both["receives"]
             sender.is_link = True
             sender.outputs = receiver.outputs
             for output in sender.outputs:
@@ -252,42 +231,38 @@ class JoinedRun:
 
     # Computes.
 
-    def _read(self, part: str, content: bytes) -> None:
-        run, known = self.run, self._parts[part]
-        assert run is not None
-        if not known.is_known:
-            return
-        found: Round = Unpickler(content, known.find).load()
-        known.count(found)
-        offset = self._clocks[part].offset
+    def _read(self, run: RunInfo, part: _Part, found: Round) -> None:
+        offset = self._clocks[part.name].offset
+        part.count(found, run)
         if not run.is_virtual:  # the parts share one clock
             run.clock_offset = found.clock_offset - offset
         for ident, name in found.threads.items():
-            run.threads.setdefault(self._thread(part, ident), (part, name))
+            run.threads.setdefault(self._thread(part.name, ident), (part.name, name))
         for name, times in found.links.items():
-            if name in self._links and not self._links[name].is_cut:
-                self._links[name].add_times(known.name_of_end(name), [each + offset for each in times])
+            link = self._links.get(name)
+            if link is not None and not link.operator.is_cut:
+                link.times[part.ends[name]] += [each + offset for each in times]
         senders = {link.operator: link for link in self._links.values()}
         receivers = {link.receiver for link in self._links.values()}
-        cut = {link.operator: -1 for link in self._links.values() if link.is_cut}
         for batch in found.computes:
-            _shift(batch, offset)
-            known.renumber(batch)
+            part.convert(batch, offset)
             if batch.operator in senders:
-                if batch.operator not in cut:
-                    senders[batch.operator].add_arrivals(batch.arrivals)
+                if not batch.operator.is_cut:
+                    senders[batch.operator].arrivals += batch.arrivals
             elif batch.operator not in receivers:
                 numbers, places = np.unique(batch.threads, return_inverse=True)
-                threads = [self._thread(part, each) for each in numbers.tolist()]
+                threads = [self._thread(part.name, each) for each in numbers.tolist()]
                 batch.threads = np.array(threads, np.int64)[places]
-                batch.arrivals = [_without_producers(_from_link(each), cut) for each in batch.arrivals]
+                batch.arrivals = [_from_links(each) for each in batch.arrivals]
                 self._waiting[batch.operator].append(batch)
         for link in self._links.values():
             made = link.take(self._track)
             if made is not None:
                 self._waiting[link.operator].append(made)
-        self.group.show("messages_dropped", [known.renumber_drops(each, offset) for each in found.drops])
-        self.group.show("ran", [known.kernel(each, offset) for each in found.kernels])
+        for drops in found.drops:
+            part.convert_drops(drops, offset)
+        self.group.show("messages_dropped", found.drops)
+        self.group.show("ran", [part.kernel(*each, offset) for each in found.kernels])
         run.kernels = found.kernels_shown or run.kernels
 
     def _thread(self, part: str, ident: int) -> int:
@@ -341,34 +316,24 @@ class _Link:
         The operator, which has the queue of the sender and the output of the receiver.
     receiver
         The receiver by itself, whose computes are not shown.
-    is_cut
-        Whether a part of it was restarted, so that its messages are not known any more.
     first
         The number of the next message.
+    times, arrivals
+        When each message left and arrived, and what is known of it in the queue of the sender, in order.
     """
 
     def __init__(self, operator: OperatorInfo, receiver: OperatorInfo) -> None:
         self.operator = operator
         self.receiver = receiver
-        self.is_cut = False
         self.first = 0
-        # When each message left and arrived, and what is known of it in the queue of the sender, in order.
-        self._times: dict[str, list[int]] = {"sends": [], "receives": []}
-        self._arrivals: list[Arrivals] = []
+        self.times: dict[str, list[int]] = {"sends": [], "receives": []}
+        self.arrivals: list[Arrivals] = []
         self._tracks: list[int] = []
-
-    def add_times(self, end: str, times: list[int]) -> None:
-        """Add when messages were sent, or taken."""
-        self._times[end] += times
-
-    def add_arrivals(self, arrivals: list[Arrivals]) -> None:
-        """Add messages that left the queue of the sender."""
-        self._arrivals += arrivals
 
     def take(self, track_of: Any) -> Computes | None:
         """Return the messages of which everything is known, as computes; None if there are none."""
-        sent, taken = self._times["sends"], self._times["receives"]
-        count = min(len(sent), len(taken), sum(len(each.compute) for each in self._arrivals))
+        sent, taken = self.times["sends"], self.times["receives"]
+        count = min(len(sent), len(taken), sum(len(each.compute) for each in self.arrivals))
         if not count:
             return None
         ended = np.array(taken[:count], np.int64)
@@ -419,9 +384,9 @@ class _Link:
 
     def _take_arrivals(self, count: int) -> Arrivals:
         columns = ("compute", "output", "number", "producer", "emitted", "received", "acq_timestamp")
-        known = {name: np.concatenate([getattr(each, name) for each in self._arrivals]) for name in columns}
+        known = {name: np.concatenate([getattr(each, name) for each in self.arrivals]) for name in columns}
         queue = self.operator.inputs[0]
-        self._arrivals = [Arrivals(queue, **{name: column[count:] for name, column in known.items()})]
+        self.arrivals = [Arrivals(queue, **{name: column[count:] for name, column in known.items()})]
         return Arrivals(queue, **{name: column[:count] for name, column in known.items()})
 
     def _find_tracks(self, started: list[int], ended: list[int]) -> Iterator[int]:
@@ -441,228 +406,166 @@ _NO_STATE = SimpleNamespace(
 
 
 class _Part:
-    """What the numbers of a part's operators, queues and streams stand for."""
+    """What the names of a part's operators, outputs, queues and streams stand for, and how its numbers go on.
 
-    def __init__(
-        self,
-        name: str,
-        graph: PartGraph,
-        run: RunInfo,
-        gpus: Sequence[int] | None,
-        composed: Mapping[str, Any],
-    ) -> None:
+    Attributes
+    ----------
+    graph
+        The first graph, once there is one.
+    ends
+        Which end of each flow to another part is here: ``"sends"`` or ``"receives"``.
+    """
+
+    def __init__(self, name: str, gpus: Sequence[int] | None) -> None:
         self.name = name
+        self.graph: PartGraph | None = None
+        self.ends: dict[str, str] = {}
         self._gpus = gpus
-        self._run = run
-        self._graph = self._first_graph = graph
-        self._composed = composed
-        self.operators: list[OperatorInfo] = []
-        self._outputs: dict[tuple[int, str], OutputInfo] = {}
-        self._queues: dict[int, QueueInfo] = {}
-        self._workers: dict[str, WorkersInfo] = {}
-        self._add(graph)
-        self._segments = [
-            SegmentInfo(
-                text,
-                [self.operators[index] for index in members],
-                SimpleNamespace(state="", reason="", frames=0, replayed=0),
-            )
-            for text, members in graph.segments
-        ]
-        for segment in self._segments:
-            for operator in segment.operators:
-                operator.segment = segment
-        run.segments += self._segments
-        self._streams: dict[Any, StreamInfo] = {}
-        self.is_known = True
-        # How many computes and messages are known; how many there were before this process.
-        self._computes: dict[OperatorInfo, int] = {}
-        self._numbers: dict[QueueInfo, int] = {}
-        self._bases: dict[OperatorInfo, int] = {}
-        self._number_bases: dict[QueueInfo, int] = {}
-        self._counts_before: dict[OperatorInfo, tuple[int, ...]] = {}
-        self._outputs_before: dict[OutputInfo, int] = {}
-        self._queues_before: dict[QueueInfo, tuple[int, int]] = {}
+        self._known: dict[tuple[Any, ...], Any] = {}
+        # Where the outputs of a queue are in the run, which may have others of a process before.
+        self._places: dict[QueueInfo, NDArray[np.int64]] = {}
+        # The next number of a compute, or of a message in a queue; and what was counted of each. Then the same at
+        # the end of the process before, which the numbers and counts of this one are added to.
+        self._next: dict[Any, int] = {}
+        self._counts: dict[Any, tuple[int, ...]] = {}
+        self._first: dict[Any, int] = {}
+        self._counts_before: dict[Any, tuple[int, ...]] = {}
 
-    def _add(self, graph: PartGraph) -> None:
-        """Add what is new in a graph."""
-        name, run = self.name, self._run
-        for each in graph.operators[len(self.operators) :]:
-            composed = (
-                self._composed.get(each.name)
-                or type(each.kind, (), {"_headrace": _NO_STATE, "conditions": _UNKNOWN})()
-            )
-            operator = OperatorInfo(
-                each.name, 0, slice=each.slice, sm_count=each.sm_count, node=_NodeCounts(composed)
-            )
-            operator.goes_on, operator.is_parallel = each.goes_on, each.is_parallel
-            self.operators.append(operator)
-            run.operators.append(operator)
-            if not (each.sends or each.receives):
-                run.fragments[each.name] = name
-        for index, each in enumerate(graph.operators):
-            for port in each.outputs:
-                if (index, port) not in self._outputs:
-                    output = self._outputs[index, port] = OutputInfo(self.operators[index], port)
-                    output.operator.outputs.append(output)
-        for known in graph.queues:
-            if known.index not in self._queues:
-                queue = QueueInfo(self.operators[known.operator], known.port, known.size, 0)
-                queue.queue, queue.feeds = _QueueCounts(), [SimpleNamespace(emitter=SimpleNamespace(most=0))]
-                queue.operator.inputs.append(queue)
-                self._queues[known.index] = queue
-            queue = self._queues[known.index]
-            queue.outputs += [self._outputs[each] for each in known.outputs[len(queue.outputs) :]]
-        for index, each in enumerate(graph.operators):
-            for port, queues in zip(each.outputs, each.queues, strict=True):
-                self._outputs[index, port].feed([], [self._queues[number] for number in queues])
-        for title, count, members in graph.workers:
-            of = [graph.operators[index] for index in members]
-            shared = [
-                self.operators[index]
-                for index, each in zip(members, of, strict=True)
-                if not (each.sends or each.receives)
-            ]
-            if shared and title not in self._workers:
-                self._workers[title] = WorkersInfo(f"{name}, {title}", count, [])
-                run.workers.append(self._workers[title])
-            if shared:
-                self._workers[title].operators[:] = shared
+    def find(self, kind: Any, *name: Any) -> Any:
+        """Return the operator, output, queue or stream of a name."""
+        found = self._known.get((kind, *name))
+        if found is None:
+            found = self._known[kind, *name] = self._make(kind, *name)
+        return found
 
-    def change(self, graph: PartGraph) -> None:
-        """Add what began in the run. Another process of the part may have begun something else before."""
-        is_same = all(
-            each.name == operator.name
-            for each, operator in zip(graph.operators, self.operators, strict=False)
-        ) and all(
-            (queue := self._queues.get(each.index)) is None
-            or (queue.operator is self.operators[each.operator] and queue.port == each.port)
-            for each in graph.queues
-        )
-        if not is_same:
-            self._forget()
-            return
-        self._add(graph)
-        self._graph = graph
+    def _make(self, kind: Any, name: str, *rest: Any) -> Any:
+        if kind is OperatorInfo:
+            return OperatorInfo(name, 0)
+        operator = self.find(OperatorInfo, name)
+        if kind is OutputInfo:
+            return OutputInfo(operator, *rest)
+        if kind is QueueInfo:
+            counts, feed = _QueueCounts(), SimpleNamespace(emitter=SimpleNamespace(most=0))
+            return QueueInfo(operator, rest[0], 0, 0, feeds=[feed], queue=counts)
+        device, *others = rest
+        operator.streams.append(StreamInfo(operator, self._device(device), *others))
+        return operator.streams[-1]
 
-    def _forget(self) -> None:
-        self.is_known = False
-        for operator in self.operators:
-            operator.is_unseen = True
-        _log.warning(
-            "fragment %r has another graph since it was restarted, and is not watched any more", self.name
-        )
+    def take(self, graph: PartGraph, run: RunInfo, composed: Mapping[str, Any]) -> None:
+        """Add what is new in a graph, and connect the rest as it is there."""
+        for each in graph.operators:
+            operator = each.info
+            if operator.node is None:
+                unknown = type(each.kind, (), {"_headrace": _NO_STATE, "conditions": _UNKNOWN})
+                operator.node = _NodeCounts(composed.get(operator.name) or unknown())
+                run.operators.append(operator)
+                if each.end:
+                    self.ends[operator.name] = each.end
+                else:
+                    run.fragments[operator.name] = self.name
+            for name, value in each.attributes.items():
+                setattr(operator, name, value)
+            for output, queues in each.outputs:
+                operator.outputs += [] if output in operator.outputs else [output]
+                output.feed([], queues)
+            for queue, size, outputs in each.inputs:
+                operator.inputs += [] if queue in operator.inputs else [queue]
+                queue.size = size
+                queue.outputs += [output for output in outputs if output not in queue.outputs]
+                self._places[queue] = np.array([queue.outputs.index(output) for output in outputs], np.int64)
+        for workers in graph.workers:
+            workers.name = f"{self.name}, {workers.name}"
+            known = next((each for each in run.workers if each.name == workers.name), None)
+            if known is not None:
+                known.operators[:] = workers.operators
+            elif workers.operators:
+                run.workers.append(workers)
+        if graph is self.graph:
+            run.segments += graph.segments
+            for segment in graph.segments:
+                for operator in segment.operators:
+                    operator.segment = segment
 
-    def name_of_end(self, flow: str) -> str:
-        """Return which end of a link is here; empty for none."""
-        ends = {each.sends: "sends" for each in self._graph.operators if each.sends}
-        ends |= {each.receives: "receives" for each in self._graph.operators if each.receives}
-        return ends.get(flow, "")
+    def begin_again(self) -> dict[OperatorInfo, int]:
+        """Let numbers and counts follow those of another process; return the number of each operator's computes."""
+        self._first, self._counts_before = dict(self._next), dict(self._counts)
+        operators = (each for (kind, *_), each in self._known.items() if kind is OperatorInfo)
+        return {operator: self._next.get(operator, 0) for operator in operators}
 
-    # What a process of the part counts anew if it is not the first one.
-
-    def begin_again(self, graph: PartGraph) -> dict[OperatorInfo, int]:
-        """Number the computes of another process behind those so far; return the number of each operator's."""
-        first = self._first_graph
-        if graph.operators != first.operators or graph.queues != first.queues:
-            self._forget()
-        self._bases = dict(self._computes)
-        self._number_bases = dict(self._numbers)
-        self._counts_before = {operator: operator.node.total() for operator in self.operators}
-        self._outputs_before = {output: output.count for output in self._outputs.values()}
-        self._queues_before = {
-            queue: (queue.queue.dropped, queue.queue.discarded) for queue in self._queues.values()
-        }
-        return {operator: self._computes.get(operator, 0) for operator in self.operators}
-
-    def renumber(self, batch: Computes) -> None:
-        """Note how far the numbers are, and add those of the processes before."""
-        each: Any
-        messages: Any
-        if self._bases:
-            base = self._bases.get(batch.operator, 0)
-            batch.first += base
-            for each in (*batch.gpu, *batch.arrivals, *batch.emissions):
-                each.compute = each.compute + base
-            for emissions in batch.emissions:
-                emissions.producer = emissions.producer + base
-                emissions.rejected_by = emissions.rejected_by + base
-            for arrivals in batch.arrivals:
-                bases = [self._bases.get(output.operator, 0) for output in arrivals.queue.outputs]
-                arrivals.producer = arrivals.producer + np.array(bases, np.int64)[arrivals.output]
-            for messages in (*batch.arrivals, *batch.emissions, *batch.discards):
-                messages.number = messages.number + self._number_bases.get(messages.queue, 0)
-        self._computes[batch.operator] = batch.first + len(batch.started)
+    def convert(self, batch: Computes, offset: int) -> None:
+        """Convert the numbers of computes to those of the run, and their times to its clock."""
+        first = self._first.get(batch.operator, 0)
+        batch.first += first
+        batch.due = np.where(batch.ticks, batch.due + offset, batch.due)
+        _add(offset, batch, "started", "ended")
+        for work in batch.gpu:
+            _add(first, work, "compute")
+            _add(offset, work, "started", "ended", "certain")
+        for emissions in batch.emissions:
+            _add(first, emissions, "compute", "producer", "rejected_by")
+            _add(offset, emissions, "emitted", "rejected")
+        for arrivals in batch.arrivals:
+            _add(first, arrivals, "compute")
+            _add(offset, arrivals, "emitted", "received")
         for messages in (*batch.arrivals, *batch.emissions):
-            most = int(messages.number.max(initial=-1)) + 1
-            self._numbers[messages.queue] = max(self._numbers.get(messages.queue, 0), most)
+            self._convert_messages(messages)
+        for discards in batch.discards:
+            self.convert_drops(discards, offset)
+        for arrivals in batch.arrivals:
+            firsts = [self._first.get(output.operator, 0) for output in arrivals.queue.outputs]
+            arrivals.producer = arrivals.producer + np.array(firsts, np.int64)[arrivals.output]
+        self._next[batch.operator] = batch.first + len(batch.started)
 
-    def renumber_drops(self, drops: Drops, offset: int) -> Drops:
-        """Return messages that were dropped, with the numbers of the run, and times of its clock."""
-        number = drops.number + self._number_bases.get(drops.queue, 0)
-        return replace(drops, number=number, dropped=drops.dropped + offset)
+    def convert_drops(self, drops: Drops, offset: int) -> None:
+        """Convert messages that nobody receives in the same way."""
+        _add(offset, drops, "dropped")
+        self._convert_messages(drops)
 
-    def find(self, kind: str, number: Any) -> Any:
-        """Return the operator, queue or stream of a number."""
-        if kind == "operator":
-            return self.operators[number]
-        if kind == "queue":
-            return self._queues[number]
-        if number not in self._streams:
-            index, device, handle, position, segment = number
-            operator = self.operators[index]
-            stream = StreamInfo(operator, self._device(device), handle, position, segment)
-            self._streams[number] = stream
-            operator.streams.append(stream)
-        return self._streams[number]
+    def _convert_messages(self, messages: Any) -> None:
+        """Convert the numbers of messages, and the positions of the outputs that emitted them."""
+        queue = messages.queue
+        messages.number = messages.number + self._first.get(queue, 0)
+        messages.output = self._places[queue][messages.output]
+        self._next[queue] = max(self._next.get(queue, 0), int(messages.number.max(initial=-1)) + 1)
 
     def _device(self, device: int) -> int:
         return device if self._gpus is None or device >= len(self._gpus) else self._gpus[device]
 
-    def kernel(self, activity: Any, offset: int) -> Any:
+    def kernel(self, activity: Any, operator: OperatorInfo | None, offset: int) -> Any:
         """Return a kernel or copy of the part, with the times and numbers of the run."""
-        index = activity.operator
         return replace(
             activity,
-            operator=None if index is None else self.operators[index].index,
-            compute=activity.compute + (0 if index is None else self._bases.get(self.operators[index], 0)),
+            operator=None if operator is None else operator.index,
+            compute=activity.compute + self._first.get(operator, 0),
             device=self._device(activity.device),
             started=activity.started + offset,
             ended=activity.ended + offset,
         )
 
-    def count(self, found: Round) -> None:
+    def count(self, found: Round, run: RunInfo) -> None:
         """Note the counts so far."""
-        for operator, counts in zip(self.operators, found.operators, strict=False):
-            before = self._counts_before.get(operator, (0,) * 5)
-            operator.node.set(map(sum, zip(counts, before, strict=False)), counts[-1])
-        if found.page:
-            self._run.pages[self.name] = found.page
-        for (index, parameter), shown in found.live.items():
-            state = self.operators[index].node.operator._headrace.live_state
+        for operator, kept, counts in found.operators:
+            operator.node.counts = FaultCounts(*self._count(operator, counts))
+            operator.node.lifetimes.frames_in_flight = kept
+        for output, count in found.outputs:
+            (output._earlier,) = self._count(output, (count,))
+        for queue, queue.size, queue.queue.waiting, queue.feeds[0].emitter.most, counts in found.queues:
+            queue.queue.dropped, queue.queue.discarded = self._count(queue, counts)
+        for (operator, parameter), shown in found.live.items():
+            state = operator.node.operator._headrace.live_state
             if state is not None:  # of an operator that the driver has composed
                 state.show(parameter, shown)
-        for index, outputs in enumerate(found.outputs):
-            for port, count in zip(self._graph.operators[index].outputs, outputs, strict=False):
-                output = self._outputs[index, port]
-                output._earlier = count + self._outputs_before.get(output, 0)
-        for index, waiting, most, dropped, discarded, size in found.queues:
-            if index not in self._queues:  # it is described in a moment
-                continue
-            queue = self._queues[index]
-            queue.size = size
-            before = self._queues_before.get(queue, (0, 0))
-            queue.queue.waiting = waiting
-            queue.queue.dropped, queue.queue.discarded = dropped + before[0], discarded + before[1]
-            queue.feeds[0].emitter.most = most
-        for segment, states in zip(self._segments, found.segments, strict=True):
-            for name, value in zip(("state", "reason", "frames", "replayed"), states, strict=True):
-                setattr(segment.segment, name, value)
-        run = self._run
-        for device, count in found.device_sm_counts.items():
-            run.device_sm_counts[self._device(device)] = count
-        for device, error in found.clock_errors.items():
-            run.clock_errors[self._device(device)] = error
+        assert self.graph is not None
+        for segment, states in zip(self.graph.segments, found.segments, strict=True):
+            vars(segment.segment).update(states)
+        run.device_sm_counts |= {self._device(each): count for each, count in found.device_sm_counts.items()}
+        run.clock_errors |= {self._device(each): error for each, error in found.clock_errors.items()}
+        run.pages |= {self.name: found.page} if found.page else {}
+
+    def _count(self, what: Any, counts: tuple[int, ...]) -> tuple[int, ...]:
+        before = self._counts_before.get(what, (0,) * len(counts))
+        total = self._counts[what] = tuple(map(sum, zip(counts, before, strict=True)))
+        return total
 
 
 class _QueueCounts:
@@ -688,45 +591,22 @@ class _NodeCounts:
         self.counts = FaultCounts()
         self.lifetimes = SimpleNamespace(frames_in_flight=0)
 
-    def total(self) -> tuple[int, ...]:
-        """Return the counts so far."""
-        return self.counts.numbers
 
-    def set(self, counts: Iterable[Any], kept: int) -> None:
-        """Note the counts so far, and the number of frames that are kept for the device."""
-        self.counts = FaultCounts(*counts)
-        self.lifetimes.frames_in_flight = kept
+def _add(number: int, record: Any, *columns: str) -> None:
+    for name in columns:
+        setattr(record, name, getattr(record, name) + number)
 
 
-def _shift(batch: Computes, offset: int) -> None:
-    """Convert the times of computes to another clock."""
-    if not offset:
-        return
-
-    def moved(times: Times) -> Times:
-        return times + offset
-
-    batch.started, batch.ended = moved(batch.started), moved(batch.ended)
-    batch.due = np.where(batch.ticks, moved(batch.due), batch.due)
-    for arrivals in batch.arrivals:
-        arrivals.emitted, arrivals.received = moved(arrivals.emitted), moved(arrivals.received)
-    for work in batch.gpu:
-        work.started, work.ended, work.certain = moved(work.started), moved(work.ended), moved(work.certain)
-    for emissions in batch.emissions:
-        emissions.emitted, emissions.rejected = moved(emissions.emitted), moved(emissions.rejected)
-    for discards in batch.discards:
-        discards.dropped = moved(discards.dropped)
-
-
-def _from_link(arrivals: Arrivals) -> Arrivals:
-    """Return messages of which those that came over a link follow from the computes of the link."""
-    places = [place for place, output in enumerate(arrivals.queue.outputs) if output.operator.is_link]
-    if not places:
+def _from_links(arrivals: Arrivals) -> Arrivals:
+    """Return messages of which those that came over a link follow from the computes of the link, if it is known."""
+    links = [output.operator.is_link for output in arrivals.queue.outputs]
+    if not any(links):
         return arrivals
-    is_from_link = np.isin(arrivals.output, places)
+    is_cut = np.array([output.operator.is_cut for output in arrivals.queue.outputs])[arrivals.output]
+    is_from_link = np.array(links)[arrivals.output]
     return replace(
         arrivals,
-        producer=np.where(is_from_link, arrivals.number, arrivals.producer),
+        producer=np.where(is_from_link, np.where(is_cut, -1, arrivals.number), arrivals.producer),
         # The origin of such a message is known from where it began.
         acq_timestamp=np.where(is_from_link, NO_TIMESTAMP, arrivals.acq_timestamp),
     )
@@ -748,5 +628,5 @@ def _producers(operator: OperatorInfo) -> set[OperatorInfo]:
         output.operator
         for queue in operator.inputs
         for output in queue.outputs
-        if output.operator not in queue.closing
+        if queue in output.queues and output.operator not in queue.closing
     }

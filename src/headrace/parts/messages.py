@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from headrace.core.errors import Failure
     from headrace.core.outcome import Outcome
     from headrace.parts.cut_flow import FlowCounts
-    from headrace.parts.forwarding import Interests, PartGraph
+    from headrace.parts.forwarding import Interests
     from headrace.parts.idleness import IdleReport
     from headrace.parts.launch import Launch
     from headrace.parts.part_progress import PartProgress
@@ -261,7 +261,7 @@ class AtRisk:
 class Seen:
     """What was seen of the run: its graph, and then what has happened (`forwarding`)."""
 
-    content: PartGraph | bytes
+    content: bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,8 +48,6 @@ class OperatorInfo:
         Whether it computes beside others (`Operator.parallel`).
     is_cut
         Whether it is a link of which an end was started again, so that nobody knows which messages crossed it.
-    is_unseen
-        Whether it is not watched any more, because its part was started again with another graph.
     is_link
         Whether it stands for a link between two processes; its computes are messages from sent to taken.
     node
@@ -69,7 +67,6 @@ class OperatorInfo:
     goes_on: bool = False
     is_parallel: bool = False
     is_cut: bool = False
-    is_unseen: bool = False
     is_link: bool = False
     node: Any = field(default=None, repr=False)
 

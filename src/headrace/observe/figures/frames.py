@@ -116,11 +116,6 @@ class FrameTable:
             self._operators.setdefault(queue.outputs[position].operator, _Tokens())
             self._operators.setdefault(queue.operator, _Tokens())
 
-    @property
-    def is_blind(self) -> bool:
-        """Whether an operator on the way is not watched any more, so that there are frames that nobody knows of."""
-        return any(operator.is_unseen for operator in self._operators)
-
     # What happens.
 
     def add(self, batch: Computes) -> Frames | None:

@@ -205,16 +205,7 @@ class Goal:
             if not self._holds(missing):
                 return False
             unknown = self.outstanding - self._overdue + self.untimed
-            return True if self._holds(missing + unknown) and not self._is_blind else None
-
-    @property
-    def _is_blind(self) -> bool:
-        """Whether there may be frames that nobody knows of."""
-        if self._is_given_up:
-            return True
-        if self._frames is not None:
-            return self._frames.is_blind
-        return self._ticking is not None and self._ticking.is_unseen
+            return True if self._holds(missing + unknown) and not self._is_given_up else None
 
     def _holds(self, missing: int) -> bool:
         """Return whether every figure holds if so many frames take for ever."""
@@ -254,7 +245,7 @@ class Goal:
             missing.append(f"{known} had not arrived at the end{late}")
         if self._unknown:
             missing.append(f"of {self._unknown} nobody knows, because a process was started again")
-        if self._is_blind:
+        if self._is_given_up:
             missing.append("others are not known of, because they were not watched to the end")
         more = f"; {', '.join(missing)}" if missing else ""
         if is_met is None and not self._latency.count:
