@@ -83,6 +83,20 @@ def test_a_refused_value_leaves_the_accepted_one_before_it(loop: Loop) -> None:
     assert loop.sent_again() == [1, 3]
 
 
+def test_a_part_that_is_started_again_pauses_if_the_run_is_paused_now(loop: Loop) -> None:
+    """A pause that was ended may be answered after what came later."""
+    paused = [loop.calls.call("server", "pause", is_paused) for is_paused in (True, False)]
+    loop.take("server")
+    loop.calls.answer(Reply(2))
+    assert loop.sent_again() == [1, 2]
+    loop.calls.answer(Reply(1))
+    assert loop.sent_again() == [2]
+    assert [answer.result(PATIENCE) for answer in paused] == [None] * 2
+    loop.calls.call("server", "drain")
+    assert loop.take() == []  # it has no links
+    assert loop.sent_again() == [2, 3]
+
+
 def test_a_value_for_a_part_without_links_is_sent_when_it_has_them(loop: Loop) -> None:
     set_by = loop.set(1)
     assert loop.take("another") == []

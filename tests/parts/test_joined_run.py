@@ -93,13 +93,11 @@ class Recorded:
     ) -> None:
         """Show the run to watchers; `order` names the part of each piece, and the rest comes part by part."""
         joined = JoinedRun(self.application, self.parts, watchers, {})
-        for part, clock in (clocks or {}).items():
-            joined.set_clock(part, clock)
         left = {part: iter(pieces) for part, pieces in self.sent.items()}
         for part in (*order, *(each for each in self.parts for _ in self.sent[each])):
             piece = next(left[part], None)
             if piece is not None:
-                joined.add(part, piece)
+                joined.add(part, piece, (clocks or {}).get(part, ClockOffset()))
         joined.end(None)
 
 

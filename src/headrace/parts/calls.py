@@ -1,8 +1,9 @@
-"""Calls: questions and values for the parts, from any thread of the driver, and their answers.
+"""Calls: what the parts are asked and told to do, from any thread of the driver, and their answers.
 
 The driver has composed the same operators, which check a value before it leaves. The part checks it again and
 answers. So `set_live` returns when the next compute there sees the value, or raises what the part raised. A part
-that is started again is sent the last value that was accepted, and those that it has not answered.
+that is started again is told once more what holds: the last value that was accepted, a pause, the end of the
+sources, and all that it has not answered.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from headrace.core.errors import ParameterError
 from headrace.parts.messages import Call, Reply
 
 SET_VALUE = "set_value"
+_PROGRESS = "progress"  # is asked, and nothing holds because of it
 
 
 class Calls:
@@ -38,7 +40,7 @@ class Calls:
         self._numbers = count(1)
         self._new: deque[tuple[str, Call]] = deque()
         self._waiting: dict[int, tuple[str, Call, Future[Any]]] = {}
-        # The accepted values of each part, by operator, method and name.
+        # What holds in each part: by operator, method and name for values.
         self._accepted: defaultdict[str, dict[tuple[Any, ...], Call]] = defaultdict(dict)
         self._is_closed = False
 
@@ -85,15 +87,16 @@ class Calls:
         """Return what is new, and where it goes; values for parts without links are sent when they have them."""
         found = [self._new.popleft() for _ in range(len(self._new))]
         for part, call in found:
-            if part not in alive and call.method != SET_VALUE:
+            if part not in alive and call.method == _PROGRESS:
                 self.answer(Reply(call.number))
         return [(part, call) for part, call in found if part in alive]
 
     def values_of(self, part: str) -> list[Call]:
-        """Return the values that a part is sent when it has its links, perhaps in the place of a lost one."""
+        """Return what a part is told when it has its links, perhaps in the place of a lost one."""
         new = [call for _, call in self._new]  # which are sent next
         waiting = [call for of, call, _ in list(self._waiting.values()) if of == part and call not in new]
-        return [*self._accepted[part].values(), *(each for each in waiting if each.method == SET_VALUE)]
+        held = [*self._accepted[part].values(), *(each for each in waiting if each.method != _PROGRESS)]
+        return sorted(held, key=lambda call: call.number)
 
     def answer(self, reply: Reply) -> None:
         """Tell whoever waits what a call has returned."""
@@ -101,14 +104,16 @@ class Calls:
             part, call, answer = self._waiting.pop(reply.number, ("", None, None))
         if call is None or answer is None:  # a value that was sent once more
             return
-        if call.method == SET_VALUE and reply.result is None:
-            self._accepted[part][call.arguments[:3]] = call
+        if call.method != _PROGRESS and reply.result is None:
+            accepted, what = self._accepted[part], (call.method, *call.arguments[:-1])
+            if what not in accepted or accepted[what].number < call.number:  # a pause may be answered late
+                accepted[what] = call
         answer.set_result(reply.result)
 
     def leave(self, part: str, is_over: bool) -> None:
         """Wait for no answers of a process that is gone, and for none at all of a part that has ended."""
         for number, (of, call, _) in list(self._waiting.items()):
-            if of == part and (is_over or call.method != SET_VALUE):
+            if of == part and (is_over or call.method == _PROGRESS):
                 self.answer(Reply(number))
 
     def close(self) -> None:

@@ -24,14 +24,14 @@ from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, suppress
 from functools import partial
 from itertools import count
-from time import monotonic, perf_counter_ns
+from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace import waits
 from headrace._runtime import Interrupts, stop_timeout_of
 from headrace.core.checks import compose
-from headrace.core.control import PAUSE, RUNNING, RunControl, TimeBase, clock_name
+from headrace.core.control import PAUSE, RUNNING, RunControl, TimeBase
 from headrace.core.errors import GraphError, add_note, message_of, notes_of
 from headrace.core.log import configure_log, fields_of
 from headrace.core.outcome import EndedBy, ErrorRecord, Outcome
@@ -39,7 +39,6 @@ from headrace.core.values import RESTART
 from headrace.link.channel import Channel, finish_all
 from headrace.observe.attachment import prepare_replay
 from headrace.observe.environment import serve_metrics, watchers_from_environment
-from headrace.observe.events.clock_offsets import Answer, ClockOffset, OffsetMeasurement
 from headrace.observe.progress_line import is_wanted, shown_progress
 from headrace.parts import messages
 from headrace.parts.access import AGENT
@@ -69,9 +68,11 @@ from headrace.parts.supervision import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from concurrent.futures import Future
 
     from headrace.core.errors import Failure
     from headrace.link.handshake import Purpose
+    from headrace.observe.events.clock_offsets import ClockOffset
     from headrace.parts.cut_flow import CutFlow, FlowCounts
     from headrace.parts.hosting import Hosting
     from headrace.parts.joined_run import JoinedRun
@@ -337,10 +338,8 @@ class Driver:
         self._ran_at = monotonic()
         self._tell_at = monotonic() + hosting.patience
         self._has_told_end = False
-        # The last pause, and the parts that have carried it out.
-        self._pauses = 0
         self._is_paused = False
-        self._paused: set[str] = set()
+        self._pausing: list[Future[None]] = []  # the answers to the last pause
         self.progress = ProgressOfParts(application, flows, self._alive)
         # The computes that take longer than their deadlines, in words.
         self._stuck: dict[str, tuple[str, ...]] = {}
@@ -351,8 +350,6 @@ class Driver:
         # Processes of which something has ended, and until when the rest has.
         self._ending: dict[Process, float] = {}
         self._unreached: list[_LostLink] = []
-        self._measured: dict[Process, OffsetMeasurement] = {}
-        self._clock = clock_name()
         self._selector = selectors.DefaultSelector()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._waking = threading.RLock()  # a signal handler may wake it while this thread does
@@ -432,8 +429,7 @@ class Driver:
             self._carry_out(self.supervisor.fail("", control.errors.popleft(), now))
         if control.drain_wanted and not self.supervisor.is_draining:
             self.supervisor.is_draining = True
-            for part in self._alive():
-                self._post(part, messages.Drain())
+            self._tell_all("drain")
         if now >= control.drained_until:
             control.drained_until = float("inf")
             control.stop()
@@ -491,27 +487,20 @@ class Driver:
             self._lose_agent(channel, f"has said nothing for {SILENCE:g} s, and is frozen")
 
     def _pass_on_requests(self) -> None:
-        requests, alive = self._control.requests, self._alive()
+        requests = self._control.requests
         while requests:
             kind, _, _ = requests.popleft()
             self._is_paused = kind == PAUSE
-            self._pauses += 1
-            self._paused.clear()
-            for part in alive:
-                self._post(part, self._pause)
-            self._tell_paused()
-        for part, call in self._calls.take(alive):
+            self._pausing = self._tell_all("pause", self._is_paused)
+        self._control.tell_paused(self._is_paused and all(answer.done() for answer in self._pausing))
+        for part, call in self._calls.take(self._alive()):
             self._post(part, call)
 
-    @property
-    def _pause(self) -> messages.Pause | messages.Resume:
-        return messages.Pause(self._pauses) if self._is_paused else messages.Resume()
-
-    def _tell_paused(self) -> None:
-        """Tell whoever waits whether all parts are paused."""
+    def _tell_all(self, method: str, *arguments: Any) -> list[Future[Any]]:
+        """Let all parts do something, also those that have yet to be linked; return their answers."""
         parts = self.supervisor.parts.values()
-        is_there = all(part.state >= State.LINKED for part in parts)
-        self._control.tell_paused(self._is_paused and is_there and self._alive() <= self._paused)
+        there = [part.name for part in parts if part.state <= State.RUNNING]
+        return [self._calls.call(part, method, *arguments) for part in there]
 
     def _leave(self, part: str) -> None:
         """Expect no answers of a part that is gone, and forget what was wrong with its operators."""
@@ -519,8 +508,6 @@ class Driver:
         known = self.supervisor.parts[part]
         self._calls.leave(part, known.state >= State.REPORTED)
         self.progress.leave(part, None if known.report is None else known.report.progress)
-        self._paused.discard(part)
-        self._tell_paused()
 
     def _alive(self) -> set[str]:
         """Return the parts whose processes have their links."""
@@ -608,14 +595,11 @@ class Driver:
                 address = self._processes[flow.target].address
                 ends.setdefault(part, []).append((flow.name, self._epoch(flow), address))
         for part in parts:  # a pause holds before the first compute
-            for message in (*self._calls.values_of(part), *((self._pause,) if self._is_paused else ())):
-                self._post(part, message)
+            for call in self._calls.values_of(part):
+                self._post(part, call)
         for part, own in ends.items():
             names, epochs, addresses = zip(*own, strict=True) if own else ((), (), ())
             self._post(part, messages.Connect(names, epochs, addresses))
-        if self.supervisor.is_draining:  # a part that was started again
-            for part in parts:
-                self._post(part, messages.Drain())
 
     def _epoch(self, flow: CutFlow) -> int:
         """Return the epoch of the link of a flow now."""
@@ -675,12 +659,6 @@ class Driver:
         if self._processes.get(process.part) is not process:
             return  # it was given up
         supervisor, part, now = self.supervisor, process.part, monotonic()
-        if (
-            self._joined is not None
-            and not self._hosting.is_here
-            and isinstance(message, (messages.Composed, messages.Beat))
-        ):
-            self._post(part, messages.AskTime(perf_counter_ns()))
         match message:
             case messages.Composed(description, address, number):
                 process.composed(address, number)
@@ -695,10 +673,6 @@ class Driver:
                 self._carry_out(supervisor.idle(part, report, wave, now))
             case messages.AtRisk(flow, count, holders):
                 supervisor.at_risk(part, flow, count, holders)
-            case messages.Paused(number):
-                if number == self._pauses:
-                    self._paused.add(part)
-                    self._tell_paused()
             case messages.Reply(_, PartProgress() as progress):
                 self.progress.note(part, progress)
                 self._calls.answer(message)
@@ -709,33 +683,19 @@ class Driver:
                 self._leave(part)
             case messages.LinkLost():
                 self._on_link_lost(process, message)
-            case messages.Seen(content):
-                self._see(part, content)
-            case messages.TellTime():
-                self._compare_clocks(process, message)
+            case messages.Seen(content, clock):
+                self._see(part, content, clock)
             case messages.AskTime(asked):
-                self._post(part, messages.TellTime(asked, time.monotonic_ns(), self._began.clock))
+                self._post(part, messages.TellTime(asked, time.monotonic_ns()))
 
-    def _see(self, part: str, content: bytes) -> None:
+    def _see(self, part: str, content: bytes, clock: ClockOffset) -> None:
         """Show the watchers what was seen in a part."""
         assert self._joined is not None
         try:
-            self._joined.add(part, content)
+            self._joined.add(part, content, clock)
         except Exception as error:  # of a watcher that cannot begin
             self.watch_failure = self.watch_failure or error
             self._control.fail(error)
-
-    def _compare_clocks(self, process: Process, answer: messages.TellTime) -> None:
-        """Note what time it is on the host of a process; ask again until that is well known."""
-        assert self._joined is not None
-        if answer.clock and answer.clock == self._clock:
-            self._joined.set_clock(process.part, ClockOffset())
-            return
-        measured = self._measured.setdefault(process, OffsetMeasurement())
-        answers = Answer(answer.asked, answer.answered, perf_counter_ns())
-        self._joined.set_clock(process.part, measured.add(answers))
-        if not measured.is_sure and process.channel is not None:
-            process.channel.post(messages.AskTime(perf_counter_ns()))
 
     # Lost links.
 

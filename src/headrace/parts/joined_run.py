@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 _LATE = 1_500_000_000  # nanoseconds after which what a part does is known, if it does not say that it does nothing
 _KEPT = 20_000  # computes of an operator whose messages may yet arrive
 _NOTHING = np.zeros(0, np.int64)
+_SHARED = ClockOffset()
 
 
 class JoinedRun:
@@ -94,7 +95,6 @@ class JoinedRun:
         self.group = WatcherGroup(self.watchers)
         self.run: RunInfo | None = None
         self.fragment = application
-        self._clocks = dict.fromkeys(parts, ClockOffset())
         self._parts = {part: _Part(part, gpus.get(part)) for part in parts}
         self._early: list[tuple[_Part, PartGraph | Round]] = []
         self._links: dict[str, _Link] = {}
@@ -106,20 +106,17 @@ class JoinedRun:
 
     # What comes from the parts.
 
-    def set_clock(self, part: str, clock: ClockOffset) -> None:
-        """Convert the times of a part from now on by this offset."""
-        self._clocks[part] = clock
-        if self.run is not None:
-            self.run.clocks[part] = clock
-
-    def add(self, part: str, content: bytes) -> None:
+    def add(self, part: str, content: bytes, clock: ClockOffset = _SHARED) -> None:
         """Learn of a part: of its graph, and then of what happens there. With all graphs, the watchers begin.
 
-        What a watcher raises then is raised here, as it is by a run in one process.
+        What a watcher raises then is raised here, as it is by a run in one process. The clock converts the times of
+        the part from now on.
         """
         known = self._parts[part]
+        known.clock = clock
         found = Unpickler(content, known.find).load()
         if self.run is not None:
+            self.run.clocks[part] = clock
             self._take(known, found)
             self._show()
         elif known.graph is not None:
@@ -179,10 +176,10 @@ class JoinedRun:
     def _begin(self) -> None:
         graphs = {part: each.graph for part, each in self._parts.items() if each.graph is not None}
         is_virtual = any(graph.is_virtual for graph in graphs.values())
-        started = min(graph.started + self._clocks[part].offset for part, graph in graphs.items())
+        started = min(graph.started + self._parts[part].clock.offset for part, graph in graphs.items())
         epoch = 0 if is_virtual else time.time_ns() - time.perf_counter_ns()
         run = RunInfo(self.fragment.name, [], started, epoch, is_virtual)
-        run.clocks = {part: self._clocks[part] for part in graphs}
+        run.clocks = {part: self._parts[part].clock for part in graphs}
         self._composed = {operator.name: operator for operator in self.fragment.graph}
         for part, graph in graphs.items():
             self._parts[part].take(graph, run, self._composed)
@@ -232,7 +229,7 @@ class JoinedRun:
     # Computes.
 
     def _read(self, run: RunInfo, part: _Part, found: Round) -> None:
-        offset = self._clocks[part.name].offset
+        offset = part.clock.offset
         part.count(found, run)
         if not run.is_virtual:  # the parts share one clock
             run.clock_offset = found.clock_offset - offset
@@ -412,6 +409,8 @@ class _Part:
     ----------
     graph
         The first graph, once there is one.
+    clock
+        What is added to its times to have those of the driver.
     ends
         Which end of each flow to another part is here: ``"sends"`` or ``"receives"``.
     """
@@ -419,6 +418,7 @@ class _Part:
     def __init__(self, name: str, gpus: Sequence[int] | None) -> None:
         self.name = name
         self.graph: PartGraph | None = None
+        self.clock = _SHARED
         self.ends: dict[str, str] = {}
         self._gpus = gpus
         self._known: dict[tuple[Any, ...], Any] = {}
@@ -549,7 +549,8 @@ class _Part:
             operator.node.lifetimes.frames_in_flight = kept
         for output, count in found.outputs:
             (output._earlier,) = self._count(output, (count,))
-        for queue, queue.size, queue.queue.waiting, queue.feeds[0].emitter.most, counts in found.queues:
+        for queue, size, waiting, most, counts in found.queues:
+            queue.size, queue.queue.waiting, queue.feeds[0].emitter.most = size, waiting, most
             queue.queue.dropped, queue.queue.discarded = self._count(queue, counts)
         for (operator, parameter), shown in found.live.items():
             state = operator.node.operator._headrace.live_state
@@ -562,7 +563,7 @@ class _Part:
         run.clock_errors |= {self._device(each): error for each, error in found.clock_errors.items()}
         run.pages |= {self.name: found.page} if found.page else {}
 
-    def _count(self, what: Any, counts: tuple[int, ...]) -> tuple[int, ...]:
+    def _count(self, what: Any, counts: tuple[int, ...]) -> tuple[Any, ...]:
         before = self._counts_before.get(what, (0,) * len(counts))
         total = self._counts[what] = tuple(map(sum, zip(counts, before, strict=True)))
         return total

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from headrace.core.control import TimeBase
     from headrace.core.errors import Failure
     from headrace.core.outcome import Outcome
+    from headrace.observe.events.clock_offsets import ClockOffset
     from headrace.parts.cut_flow import FlowCounts
     from headrace.parts.forwarding import Interests
     from headrace.parts.idleness import IdleReport
@@ -116,11 +117,6 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
-    """End the sources of the part, and compute what is under way."""
-
-
-@dataclass(frozen=True, slots=True)
 class Ask:
     """Say again whether nothing can run, in the answer to this wave of questions."""
 
@@ -146,20 +142,12 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
-    """Pause, and say so with this number when nothing computes any more."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """End a pause."""
-
-
-@dataclass(frozen=True, slots=True)
 class Call:
-    """Say what the part has done (``"progress"``), or set a value of an operator (``"set_value"``), and answer."""
+    """Do something, and answer when it is done.
+
+    ``"progress"``: say what the part has done. ``"set_value"``: set a value of an operator. ``"pause"``: pause, so
+    that nothing computes, or go on. ``"drain"``: end the sources of the part, and compute what is under way.
+    """
 
     number: int
     method: str
@@ -167,10 +155,11 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class AskTime:
-    """Say at once what time it is; to a process on another host, or to the driver."""
+class TellTime:
+    """The answer to `AskTime`: the time of the driver."""
 
     asked: int
+    answered: int
 
 
 # What a process says.
@@ -225,13 +214,6 @@ class Idle:
 
 
 @dataclass(frozen=True, slots=True)
-class Paused:
-    """The part is paused as it was told by this number, and nothing computes."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
 class Reply:
     """What a call has returned."""
 
@@ -240,12 +222,10 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class TellTime:
-    """The answer to `AskTime`: the time, and the name of the clock (`clock_name`)."""
+class AskTime:
+    """Say at once what time it is: the clock of the process is another one."""
 
     asked: int
-    answered: int
-    clock: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +242,8 @@ class Seen:
     """What was seen of the run: its graph, and then what has happened (`forwarding`)."""
 
     content: bytes
+    clock: ClockOffset
+    """What is added to its times to have those of the driver."""
 
 
 @dataclass(frozen=True, slots=True)

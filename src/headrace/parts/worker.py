@@ -44,7 +44,7 @@ from headrace.link.loop import default_loop
 from headrace.link.protocol import Terms
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
-from headrace.observe.events.clock_offsets import Answer, OffsetMeasurement
+from headrace.observe.events.clock_offsets import Answer, ClockOffset, OffsetMeasurement
 from headrace.parts import lines, messages
 from headrace.parts.access import PART, Access
 from headrace.parts.cut import Cut
@@ -101,9 +101,10 @@ def join(address: Address, part: str, number: int, parent: int, cpus: tuple[int,
             name = os.path.basename(name)
         is_module = launch.is_module and not program
         launch = replace(launch, name=name, is_module=is_module)
-        assignment = replace(assignment, program=launch, began=_began_here(channel, assignment))
+        began, measured = _began_here(channel, assignment)
+        assignment = replace(assignment, program=launch, began=began)
         port = LinkPort(listens_at or channel.host, access)
-        _serve(channel, assignment, port)
+        _serve(channel, assignment, port, measured)
 
 
 @contextmanager
@@ -115,24 +116,31 @@ def _told_of_interrupts(channel: Channel) -> Iterator[None]:
         channel.send(messages.Ended(None, Failure.of(error)))
 
 
-def _began_here(channel: Channel, assignment: messages.Assignment) -> TimeBase:
-    """Return when the clock of the run began, by the clock of this process, which asks the driver for the time."""
+def _began_here(
+    channel: Channel, assignment: messages.Assignment
+) -> tuple[TimeBase, OffsetMeasurement | None]:
+    """Return when the clock of the run began, by the clock of this process, and how that was measured.
+
+    The driver is asked for its time, unless both have the same clock.
+    """
     began, name = assignment.began, clock_name()
     if name and name == began.clock:
-        return began
-    measured, offset = OffsetMeasurement(), None
+        return began, None
+    measured = OffsetMeasurement()
     while not measured.is_sure:
         channel.send(messages.AskTime(time.monotonic_ns()))
         answer = channel.receive_one(messages.TellTime)
         if answer is None:  # the driver is gone, which the worker notices
-            return began
-        offset = measured.add(Answer(answer.asked, answer.answered, time.monotonic_ns()))
-    assert offset is not None
+            return began, None
+        measured.add(Answer(answer.asked, answer.answered, time.monotonic_ns()))
+    offset = measured.offset
     _log.info("fragment %r: the clock of the driver is that of this host, and %s", assignment.part, offset)
-    return began._replace(clock=name, zero=began.zero + offset.offset)
+    return began._replace(clock=name, zero=began.zero + offset.offset), measured
 
 
-def _serve(channel: Channel, assignment: messages.Assignment, port: LinkPort) -> None:
+def _serve(
+    channel: Channel, assignment: messages.Assignment, port: LinkPort, measured: OffsetMeasurement | None
+) -> None:
     """Run a part, and leave the process."""
     try:
         with _told_of_interrupts(channel):
@@ -142,7 +150,7 @@ def _serve(channel: Channel, assignment: messages.Assignment, port: LinkPort) ->
                 if stream is not None:
                     stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
             logging.getLogger("headrace.run").addFilter(_is_not_the_outcome)
-            worker = Worker(channel, assignment, port)
+            worker = Worker(channel, assignment, port, measured)
             default_loop().add(worker)
             # From here on the driver may cancel the run.
             threading.Thread(target=worker.listen, name="headrace driver", daemon=True).start()
@@ -195,10 +203,20 @@ class Over(SystemExit):
 
 
 class Worker:
-    """A part in its process. The loop that serves its links lets it beat."""
+    """A part in its process. The loop that serves its links lets it beat.
 
-    def __init__(self, channel: Channel, assignment: messages.Assignment, port: LinkPort) -> None:
+    `measured` compares the clock of the driver with the one here, if that is another one.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        assignment: messages.Assignment,
+        port: LinkPort,
+        measured: OffsetMeasurement | None = None,
+    ) -> None:
         self.channel = channel
+        self._measured = measured
         self._next_beat = 0.0
         self._beating = os.eventfd(0, os.EFD_CLOEXEC)  # nothing happens at it
         self._port = port
@@ -280,8 +298,11 @@ class Worker:
         if interests is not None:
             from headrace.parts.forwarding import Forwarder
 
-            forwarder = Forwarder(lambda content: self.channel.send(messages.Seen(content)), interests)
-            application._headrace.watchers.append(forwarder)
+            application._headrace.watchers.append(Forwarder(self._show, interests))
+
+    def _show(self, content: bytes) -> None:
+        here = ClockOffset() if self._measured is None else self._measured.offset
+        self.channel.send(messages.Seen(content, replace(here, offset=-here.offset)))
 
     def report(self, outcome: Outcome | None, failure: BaseException | None) -> None:
         """Tell the driver how the run ended; write nothing after that, as the rest is the driver's."""
@@ -471,6 +492,8 @@ class Worker:
         # beat that finds no room is not missed: the driver hears what is in its way.
         # Most beats are the same: to pack one costs a process more than all else while nothing happens.
         self.channel.offer(pack(messages.Beat(problems)) if problems else _QUIET_BEAT)
+        if self._measured is not None and self.assignment.interests is not None:
+            self.channel.offer(pack(messages.AskTime(time.monotonic_ns())))
         if self.cut is not None:
             self.cut.idleness.relieve()
             if self.cut.idleness.was_idle:
@@ -488,8 +511,9 @@ class Worker:
                 if has_begun:
                     threading.Thread(target=self._connect_late, args=(ends,), daemon=True).start()
                 self._is_linked.set()
-            case messages.AskTime(asked):
-                self.channel.post(messages.TellTime(asked, time.perf_counter_ns(), clock_name()))
+            case messages.TellTime(asked, answered):
+                assert self._measured is not None
+                self._measured.add(Answer(asked, answered, time.monotonic_ns()))
             case messages.Cancel():
                 os.kill(os.getpid(), signal.SIGINT)
             case messages.Lost():
@@ -502,20 +526,18 @@ class Worker:
             case messages.Stop():
                 if self.control is not None:
                     self.control.stop()
-            case messages.Drain():
-                with self._lock:
-                    self._is_draining, has_started = True, self._has_started
-                if has_started:
-                    self._drain()
-            case messages.Pause(number):
-                self._pause(number)
-            case messages.Resume():
-                assert self.control is not None
-                self.control.resume()
             case messages.Call(number, "progress"):
                 nothing = PartProgress(Progress(self.cut.application.name, True))
                 found = PartProgress.of(self.cut) if self._has_started else nothing
                 self.channel.post(messages.Reply(number, found))
+            case messages.Call(number, "pause", (is_paused,)):
+                self._pause(number, is_paused)
+            case messages.Call(number, "drain"):
+                with self._lock:
+                    self._is_draining, has_started = True, self._has_started
+                if has_started:
+                    self._drain()
+                self.channel.post(messages.Reply(number))
             case messages.Call():  # sets a value
                 with self._lock:
                     if not self._has_started:
@@ -558,17 +580,21 @@ class Worker:
             failure = Failure.of(error)
         self.channel.post(messages.Reply(call.number, failure))
 
-    def _pause(self, number: int) -> None:
-        """Pause, and tell the driver when nothing computes any more."""
+    def _pause(self, number: int, is_paused: bool) -> None:
+        """Pause, and tell the driver when nothing computes any more; or go on."""
         control = self.control
         assert control is not None  # it was there when the part had composed the program
-        control.pause()
 
         def tell() -> None:
-            if control.wait_until_paused(None):
-                self.channel.post(messages.Paused(number))
+            control.wait_until_paused(None)
+            self.channel.post(messages.Reply(number))
 
-        threading.Thread(target=tell, name="headrace pause", daemon=True).start()
+        if is_paused:
+            control.pause()
+            threading.Thread(target=tell, name="headrace pause", daemon=True).start()
+        else:
+            control.resume()
+            self.channel.post(messages.Reply(number))
 
     # Whether anything can run in the part.
 

@@ -53,15 +53,19 @@ def clock_offset(answers: Iterable[Answer]) -> ClockOffset:
 
 
 class OffsetMeasurement:
-    """The offset of one clock, from the last answers of its process; None until there is one."""
+    """The offset of one clock, from the last answers of its process."""
 
     def __init__(self) -> None:
         self._answers: deque[Answer] = deque(maxlen=_KEPT)
 
-    def add(self, answer: Answer) -> ClockOffset:
-        """Add an answer, and return the offset."""
+    def add(self, answer: Answer) -> None:
+        """Add an answer."""
         self._answers.append(answer)
-        return clock_offset(self._answers)
+
+    @property
+    def offset(self) -> ClockOffset:
+        """The offset by the answers so far, of which there must be one."""
+        return clock_offset(list(self._answers))
 
     @property
     def is_sure(self) -> bool:
