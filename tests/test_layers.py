@@ -103,7 +103,7 @@ LAYERS = {
 EXCEPT = {
     ("headrace/application/runner.py", "headrace.parts.driver"),
     ("headrace/application/runner.py", "headrace.parts.agent"),
-    ("headrace/application/runner.py", "headrace.parts.launch"),
+    ("headrace/application/runner.py", "headrace.parts.environment"),
     ("headrace/application/runner.py", "headrace.parts.hosting"),
     ("headrace/application/runner.py", "headrace.cluster.ray_hosting"),
     ("headrace/cli/run.py", "headrace.parts.agent"),

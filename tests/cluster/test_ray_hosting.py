@@ -18,8 +18,8 @@ import pytest
 from headrace.cluster import ray_hosting, ray_start
 from headrace.core.errors import GraphError, LinkError, PeerLost
 from headrace.parts.access import Access
+from headrace.parts.hosting import Process
 from headrace.parts.messages import Gone, StartPart
-from headrace.parts.process import Process
 from tests.harness import PATIENCE, wait_until
 
 

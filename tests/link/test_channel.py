@@ -15,9 +15,9 @@ from headrace.link.channel import Channel, pack
 from headrace.link.handshake import Purpose
 from headrace.link.tls import client_context
 from headrace.parts.access import PART
+from headrace.parts.hosting import Process
 from headrace.parts.idleness import IdleReport
 from headrace.parts.messages import Ask, Assignment, Call, Connect, Printed
-from headrace.parts.process import Process
 from headrace.parts.worker import Worker
 from tests.harness import PATIENCE, wait_until
 from tests.link.connections import identity, tcp_sockets, tls_sockets

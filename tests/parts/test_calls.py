@@ -14,7 +14,7 @@ from headrace.core import Progress
 from headrace.core.errors import Failure
 from headrace.parts.calls import Calls
 from headrace.parts.messages import Call, Reply
-from headrace.parts.part_progress import PartProgress, ProgressOfParts
+from headrace.parts.outcomes import PartProgress, ProgressOfParts
 from tests.harness import PATIENCE
 
 OPERATOR: Any = SimpleNamespace(name="scale", fragment=SimpleNamespace(name="server"))

@@ -14,9 +14,9 @@ import pytest
 from headrace import Application, Fragment
 from headrace.parts.calls import Calls
 from headrace.parts.driver import Driver, DriverControl, open_driver
-from headrace.parts.launch import Launch
+from headrace.parts.environment import Launch
+from headrace.parts.hosting import Process
 from headrace.parts.messages import Beat
-from headrace.parts.process import Process
 from tests.harness import PATIENCE, Step
 from tests.harness.processes import run_python
 from tests.parts.test_processes import environment, nothing_left
@@ -33,7 +33,7 @@ from urllib.request import urlopen
 
 from headrace import Application, Fragment, Operator, op
 from headrace.core import GraphError, ParameterError
-from headrace.parts import part_progress
+from headrace.parts import outcomes
 from headrace.observe import MetricsServer
 
 
@@ -114,7 +114,7 @@ def ask(path):
         return error.read().decode()
 
 
-part_progress._PATIENCE = 3600.0  # however slow the parts are
+outcomes._PATIENCE = 3600.0  # however slow the parts are
 app = Plant()
 server = MetricsServer(app)
 app.config("plant.yaml", reload=True)

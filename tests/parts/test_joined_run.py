@@ -28,7 +28,7 @@ from headrace.observe import (
 )
 from headrace.observe.events.clock_offsets import ClockOffset
 from headrace.observe.figures.goals import Goal, GoalsWatcher
-from headrace.parts.forwarding import Forwarder, Interests
+from headrace.parts.forwarding import Forwarder, interests_of
 from headrace.parts.joined_run import JoinedRun
 from headrace.resources import ManualClock, RealtimeClock
 from tests.harness import Step, sink, source
@@ -80,7 +80,7 @@ class Recorded:
     def __init__(self, make: Callable[[], Application], parts: list[str], links: Any = None) -> None:
         self.application, self.parts = make(), parts
         self.sent: dict[str, list[Any]] = {part: [] for part in parts}
-        interests = Interests.of([TraceWriter("unused.json"), GoalsWatcher()])
+        interests = interests_of([TraceWriter("unused.json"), GoalsWatcher()])
 
         def prepare(cut: Any) -> None:
             watch(cut.application, Forwarder(self.sent[cut.part].append, interests))

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.cli.program import Program
 from headrace.core.errors import GraphError
-from headrace.parts.launch import Launch
+from headrace.parts.environment import Launch
 
 
 def launch_of(monkeypatch: pytest.MonkeyPatch, spec: ModuleSpec | None, file: Path) -> Launch:

@@ -10,7 +10,7 @@ from headrace import Application, CountCondition, IOSpec
 from headrace.core import Progress
 from headrace.parts.cut import Cut, cut_flows
 from headrace.parts.cut_flow import FlowCounts
-from headrace.parts.part_progress import PartProgress, merge_progress
+from headrace.parts.outcomes import PartProgress, merge_progress
 from tests.harness import PATIENCE, Step, wait_until
 from tests.parts.running import MemoryLinks
 from tests.parts.test_cut import detector, plant

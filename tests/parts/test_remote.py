@@ -35,7 +35,7 @@ from headrace.parts import driver as driver_module
 from headrace.parts.access import AGENT, PART, Access, token_for
 from headrace.parts.agent import Agent, parse_address, serve, worker_host
 from headrace.parts.driver import Driver
-from headrace.parts.hosting import Hosting
+from headrace.parts.hosting import Hosting, Process, Reception
 from headrace.parts.messages import (
     Ended,
     EndFlow,
@@ -49,8 +49,6 @@ from headrace.parts.messages import (
     StartPart,
     Stop,
 )
-from headrace.parts.process import Process
-from headrace.parts.reception import Reception
 from headrace.parts.supervision import SILENCE, Part, State, Supervisor
 from tests.harness import PATIENCE, wait_until
 from tests.harness.processes import environment_of_programs

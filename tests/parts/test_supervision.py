@@ -16,12 +16,11 @@ from headrace.core.ports import IOSpec
 from headrace.parts.cut_flow import CutFlow
 from headrace.parts.idleness import IdleReport, PartIdleness, decide
 from headrace.parts.lines import Lines
-from headrace.parts.messages import Ask, Ended, EndIdle, Leave, Stop
+from headrace.parts.messages import Ask, Cancel, Ended, EndIdle, Leave, Stop
 from headrace.parts.supervision import (
     GRACE,
     SILENCE,
     START,
-    Interrupt,
     Join,
     Kill,
     Part,
@@ -92,7 +91,7 @@ def test_another_program_is_an_error_that_says_what_differs() -> None:
     made = supervisor()
     made.composed("a", SAME, 0)
     actions = made.composed("b", {"operator 'a.source'": "a file"}, 0)
-    assert actions == [Interrupt("a"), Interrupt("b"), Interrupt("c")]
+    assert actions == [Tell("a", Cancel()), Tell("b", Cancel()), Tell("c", Cancel())]
     assert isinstance(made.failure, DigestError)
     assert "operator 'a.source' is a camera in the driver and a file in the process of fragment 'b'" in str(
         made.failure
@@ -125,7 +124,7 @@ def test_an_interrupt_of_any_part_comes_before_errors(interrupt: BaseException) 
 def test_a_process_that_the_end_of_the_run_interrupts_is_no_interrupt() -> None:
     made = supervisor()
     made.composed("a", SAME, 0)
-    assert made.stop(0) == [Interrupt("a"), Interrupt("b"), Interrupt("c")]
+    assert made.stop(0) == [Tell("a", Cancel()), Tell("b", Cancel()), Tell("c", Cancel())]
     made.ended("a", ended(error=KeyboardInterrupt()), 0)
     made.exited("b", "was ended by SIGINT", 0, KeyboardInterrupt())
     assert made.failure is None
@@ -237,14 +236,14 @@ def test_a_process_that_is_frozen_while_it_starts_is_given_up_and_named() -> Non
     made.beat("b", 12.0)
     made.composed("a", SAME, 70.0)
     made.beat("c", 70.0)
-    assert made.tick(12.0 + SILENCE + START - 0.01) == [Kill("a"), Interrupt("b"), Interrupt("c")]
+    assert made.tick(12.0 + SILENCE + START - 0.01) == [Kill("a"), Tell("b", Cancel()), Tell("c", Cancel())]
     assert "fragment 'a': its process has said nothing for 2.85 s" in str(made.failure)
     made = supervisor(b="restart")
     for name in "abc":
         made.beat(name, 10.0 + (name != "b"))
     assert made.next_time() == 10.0 + SILENCE + START
     assert made.tick(9.9 + SILENCE + START) == []
-    assert made.tick(10.0 + SILENCE + START) == [Kill("b"), Interrupt("a"), Interrupt("c")]
+    assert made.tick(10.0 + SILENCE + START) == [Kill("b"), Tell("a", Cancel()), Tell("c", Cancel())]
     assert "fragment 'b': its process has said nothing for 62.85 s, and has not composed" in str(made.failure)
     assert made.exited("b", "was ended by SIGKILL", 100.0) == []
 

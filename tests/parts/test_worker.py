@@ -27,7 +27,7 @@ from headrace.link.protocol import HEADER_SIZE, Kind, Terms
 from headrace.parts import worker as worker_module
 from headrace.parts.access import Access
 from headrace.parts.cut_flow import CutFlow
-from headrace.parts.launch import Launch
+from headrace.parts.environment import Launch
 from headrace.parts.messages import (
     Ask,
     Assignment,
@@ -42,10 +42,9 @@ from headrace.parts.messages import (
     Lost,
     Stop,
 )
-from headrace.parts.reception import LinkPort
 from headrace.parts.supervision import Part, State, Supervisor
-from headrace.parts.worker import BEAT, PartControl, Worker, terms_of
-from tests.harness import PATIENCE
+from headrace.parts.worker import BEAT, LinkPort, PartControl, Worker, terms_of
+from tests.harness import PATIENCE, wait_until
 from tests.parts.running import channel_and_socket
 
 
@@ -212,7 +211,10 @@ class _Awaiting:
         self.worker.cut = cut
         monkeypatch.setattr(worker_module, "describe", lambda application: {})
         monkeypatch.setattr(worker_module.waits, "wait_for_futures", self._look)
+
+    def join(self) -> None:
         self.tell(Connect((FLOW.name,), (0,), (("127.0.0.1", 2),)))
+        self.worker._join(self.worker.cut)
 
     def _look(self, futures: list[Any], seconds: float) -> bool:
         assert seconds == 0.1
@@ -229,7 +231,7 @@ def test_a_part_does_not_wait_for_ever_for_the_link_of_one_that_was_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waiting = _Awaiting(monkeypatch, lambda look: None)
-    waiting.worker._join(waiting.worker.cut)
+    waiting.join()
     assert waiting.looks == 100
     assert "fragment 'a' could not be connected" in str(waiting.linked[0].failure)
 
@@ -239,9 +241,8 @@ def test_a_part_waits_no_longer_for_the_link_of_one_that_the_driver_has_lost(
     lost: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting = _Awaiting(monkeypatch, lambda look: look == 3 and waiting.tell(Lost(lost)))
-    waiting.worker._join(waiting.worker.cut)
+    waiting.join()
     assert waiting.looks == (3 if lost == "a" else 100)
-    waiting.worker._has_begun = False
     waiting.tell(Connect((FLOW.name,), (1,), (("127.0.0.1", 3),)))  # it was started again
     assert waiting.worker._lost == {lost} - {"a"}
 
@@ -261,7 +262,7 @@ def test_a_part_waits_no_longer_for_a_host_that_is_cut_off(monkeypatch: pytest.M
     waiting.worker._port = port
     waiting.worker.cut.part = "a"
     waiting.worker.cut.outgoing, waiting.worker.cut.incoming = (FLOW,), ()
-    waiting.worker._join(waiting.worker.cut)
+    waiting.join()
     assert waiting.looks == 3
     assert "fragment 'b' could not be connected" in str(waiting.linked[0].failure)
     answers.set()
@@ -342,9 +343,8 @@ def test_a_part_that_waits_for_a_link_hears_of_another_one(monkeypatch: pytest.M
     """The other part was started again meanwhile, and connects a link of another epoch."""
     another = Connect((FLOW.name,), (1,), (("127.0.0.1", 3),))
     waiting = _Awaiting(monkeypatch, lambda look: look == 3 and waiting.tell(another))
-    waiting.worker._join(waiting.worker.cut)
-    assert len(waiting.linked) == 2
-    assert waiting.worker._has_begun
+    waiting.join()
+    wait_until(lambda: len(waiting.linked) == 2, "the other link")
 
 
 def test_a_value_that_comes_while_earlier_ones_are_set_is_the_last() -> None:
@@ -388,7 +388,7 @@ def test_a_process_that_is_interrupted_before_it_runs_the_program_tells_the_driv
     monkeypatch.setattr(atexit, "_run_exitfuncs", lambda: None)
     if not has_output:
         monkeypatch.setattr(sys, "stdout", None)
-    worker_module._serve(made.channel, made.assignment, made._port)
+    worker_module._serve(made.channel, made.assignment, made._port, None)
     assert ended == [0]
     (said,) = made.channel.sent  # type: ignore[attr-defined]
     assert isinstance(said, Ended)
@@ -438,7 +438,7 @@ def test_a_part_reports_whatever_its_program_has_put_in_the_place_of_the_output(
     made._is_linked.set()
     made._join(SimpleNamespace(application=None, outgoing=(), incoming=()))  # type: ignore[arg-type]
     made.report(None, None)
-    assert channel.sent == [Composed({}, "here", os.getpid()), Ended(None, None, {}, None)]
+    assert channel.sent == [Composed({}, "here", os.getpid()), Ended(None)]
 
 
 def test_a_part_whose_operators_have_opened_too_many_files_reports(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ from headrace.core import ConditionType, FeedClosedError, MetadataPolicy
 from headrace.gpu import current_stream, sim
 from headrace.operators import FeedOp, ResultsOp
 from headrace.parts.driver import DriverControl, open_driver
-from headrace.parts.launch import Launch
+from headrace.parts.environment import Launch
 from headrace.planner import Plan
 from headrace.planner.plan import flows_of
 from headrace.resources import CudaGreenContext, UnboundedAllocator

@@ -131,7 +131,7 @@ def _work(options: Mapping[str, str], program: Any, fragment: Fragment) -> Outco
     """Run parts of the program for its driver, and nothing here."""
     from headrace.core.outcome import EndedBy, Outcome
     from headrace.parts.agent import serve_from_options
-    from headrace.parts.launch import Launch
+    from headrace.parts.environment import Launch
 
     serve_from_options(options, Launch.of(program).name)
     fragment._headrace.outcome = Outcome(fragment.name, EndedBy.FINISHED, 0.0)

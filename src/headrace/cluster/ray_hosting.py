@@ -30,16 +30,15 @@ from headrace.link.handshake import make_token
 from headrace.parts.access import Access
 from headrace.parts.agent import serve
 from headrace.parts.environment import gpus_for, visible
-from headrace.parts.hosting import Hosting
+from headrace.parts.hosting import Hosting, Reception
 from headrace.parts.messages import Gone
-from headrace.parts.reception import Reception
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from headrace.parts.launch import Launch
+    from headrace.parts.environment import Launch
+    from headrace.parts.hosting import Process
     from headrace.parts.messages import Address, StartPart
-    from headrace.parts.process import Process
 
 AUTO = "auto"
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from headrace.link.receiver import Receiver
     from headrace.link.sender import Sender
     from headrace.parts.cut_flow import FlowCounts
-    from headrace.parts.link_operators import AbsentLink, LinkOperator
+    from headrace.parts.link_operators import LinkOperator
 
 _FAULT = IOSpec.QueuePolicy.FAULT
 _REJECT = IOSpec.QueuePolicy.REJECT
@@ -92,7 +92,7 @@ class Cut:
         self._operators: dict[str, LinkOperator] = {}
         application._headrace.cut = self
 
-    def connect(self, name: str, link: Sender | Receiver | AbsentLink) -> None:
+    def connect(self, name: str, link: Sender | Receiver) -> None:
         """Set the link of a flow: before the run, or in a run in which its link has failed (`on_failure`)."""
         flow = next((each for each in (*self.outgoing, *self.incoming) if each.name == name), None)
         if flow is None:

@@ -45,17 +45,14 @@ from headrace.parts.access import AGENT
 from headrace.parts.calls import Calls
 from headrace.parts.cut import cut_flows
 from headrace.parts.digest import describe
-from headrace.parts.environment import DASHBOARD, SPANNING, environment_of
+from headrace.parts.environment import DASHBOARD, SPANNING, Launch, environment_of
 from headrace.parts.hosting import open_here
-from headrace.parts.launch import Launch
 from headrace.parts.lines import print_lines
 from headrace.parts.messages import WORKER_ADDRESS
-from headrace.parts.outcomes import merge
-from headrace.parts.part_progress import PartProgress, ProgressOfParts
+from headrace.parts.outcomes import PartProgress, ProgressOfParts, merge
 from headrace.parts.supervision import (
     GRACE,
     SILENCE,
-    Interrupt,
     Join,
     Kill,
     Part,
@@ -74,11 +71,9 @@ if TYPE_CHECKING:
     from headrace.link.handshake import Purpose
     from headrace.observe.events.clock_offsets import ClockOffset
     from headrace.parts.cut_flow import CutFlow, FlowCounts
-    from headrace.parts.hosting import Hosting
+    from headrace.parts.hosting import Hosting, Process, Reception
     from headrace.parts.joined_run import JoinedRun
     from headrace.parts.messages import Address
-    from headrace.parts.process import Process
-    from headrace.parts.reception import Reception
     from headrace.parts.supervision import Action
 
 _log = logging.getLogger("headrace.parts")
@@ -533,10 +528,10 @@ class Driver:
                 case Join(flows, parts):
                     self._join(flows, parts)
                 case Tell(part, what):
-                    self._post(part, what)
-                case Interrupt(part):
-                    if not self._processes[part].interrupt():
-                        self._exit(self._processes[part])
+                    if isinstance(what, messages.Cancel) and self._processes[part].channel is None:
+                        self._exit(self._processes[part])  # it ends with whoever was to start it
+                    else:
+                        self._post(part, what)
                 case Kill(part):
                     self._kill(self._processes[part])
                 case Warn(text):
@@ -575,9 +570,9 @@ class Driver:
     def _assignment(self, process: Process) -> messages.Assignment:
         interests = None
         if self._joined is not None:
-            from headrace.parts.forwarding import Interests
+            from headrace.parts.forwarding import interests_of
 
-            interests = Interests.of(self._joined.watchers)
+            interests = interests_of(self._joined.watchers)
         return messages.Assignment(
             process.part,
             self._launch,
@@ -883,7 +878,6 @@ class Driver:
             ended_by = EndedBy.INTERRUPTED
         elif failure is not None:
             ended_by = EndedBy.FAILED
-        reports = {name: part.report for name, part in supervisor.parts.items() if part.report is not None}
         graph = self._application.graph
         restarts = {
             operator.name: supervisor.restarts.get(operator.fragment.name, 0)
@@ -894,12 +888,20 @@ class Driver:
             self._application.name,
             [operator.name for operator in graph],
             supervisor.outcomes.values(),
-            [(flow, _ends_of(flow, reports)) for flow in supervisor.flows],
+            [
+                (flow, (self._counts(flow.source, flow), self._counts(flow.target, flow)))
+                for flow in supervisor.flows
+            ],
             ended_by,
             _records(supervisor),
             restarts,
             supervisor.lost,
         )
+
+    def _counts(self, part: str, flow: CutFlow) -> FlowCounts | None:
+        """Return what an end of a flow has seen; None if its process was lost."""
+        report = self.supervisor.parts[part].report
+        return None if report is None or report.progress is None else report.progress.flows.get(flow.name)
 
 
 def _reason(supervisor: Supervisor) -> str:
@@ -923,16 +925,6 @@ def _refuse_ends(application: Any) -> None:
                 f"operator {operator.name!r} exchanges frames with the program, which runs in the driver, while "
                 "each fragment runs in a process of its own; leave out processes, or use a topic"
             )
-
-
-def _ends_of(
-    flow: CutFlow, reports: Mapping[str, messages.Ended]
-) -> tuple[FlowCounts | None, FlowCounts | None]:
-    sender, receiver = reports.get(flow.source), reports.get(flow.target)
-    return (
-        None if sender is None else sender.flows.get(flow.name),
-        None if receiver is None else receiver.flows.get(flow.name),
-    )
 
 
 def _records(supervisor: Supervisor) -> list[ErrorRecord]:

@@ -1,4 +1,4 @@
-"""The environment of the process of a part: its GPUs, its cores, and files of its own.
+"""What the process of a part is started with: the program, its variables, GPUs and cores, and files of its own.
 
 Every option of ``headrace run`` is a variable, which the process inherits, but for those that the driver takes care
 of for all parts. A file that each process would write gets the name of the part: ``run.mcap`` becomes
@@ -7,7 +7,10 @@ of for all parts. A file that each process would write gets the name of the part
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
@@ -23,6 +26,39 @@ BLAS_SPIN = "OPENBLAS_THREAD_TIMEOUT", "16"
 They do so for 2**26 ticks, up to a tenth of a second, unless this says otherwise. Processes that share cores would
 take them from each other.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A program: a file or a module, the application class that the command names, and the arguments."""
+
+    name: str
+    class_name: str
+    arguments: tuple[str, ...]
+    is_module: bool = False
+    """Whether the name is that of a module, also if there is a file or a folder of that name."""
+
+    @classmethod
+    def of(cls, program: tuple[str, str, tuple[str, ...]] | None) -> Launch:
+        """Return how to start what the command executes, or what the interpreter was started with (None)."""
+        if program is not None:
+            return cls(*program)
+        main: Any = sys.modules["__main__"]
+        spec, arguments = getattr(main, "__spec__", None), tuple(sys.argv[1:])
+        if spec is not None and spec.name != "__main__":  # python -m; a folder has a specification, too
+            return cls(spec.name, "", arguments, is_module=True)
+        return cls(_file_of(main), "", arguments)
+
+
+def _file_of(main: Any) -> str:
+    file = getattr(main, "__file__", None)
+    if file is None or not os.path.exists(file):
+        raise GraphError(
+            "run(processes=True): each process executes the program anew, so it must be a file or a module; "
+            "this one was typed into an interpreter or a notebook, or is in an archive. Save it as plant.py, "
+            "and call headrace run plant.py --processes"
+        )
+    return str(file)
 
 
 def environment_of(

@@ -29,7 +29,7 @@ from headrace.observe.events.watchers import Watcher
 from headrace.parts.link_operators import LinkOperator, SendToPart
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from headrace.core.outcome import Outcome
     from headrace.observe.events.cupti_activity import Activity
@@ -45,22 +45,12 @@ _WANTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Interests:
-    """What the watchers of the driver want to know, together."""
-
-    flags: dict[str, bool]
-    period: float
-    longest_period: float
-
-    @classmethod
-    def of(cls, watchers: Sequence[Watcher]) -> Interests:
-        """Return the interests of some watchers."""
-        return cls(
-            {name: any(getattr(watcher, name) for watcher in watchers) for name in _WANTS},
-            min(watcher.period for watcher in watchers),
-            min(watcher.longest_period for watcher in watchers),
-        )
+def interests_of(watchers: Sequence[Watcher]) -> dict[str, Any]:
+    """Return what some watchers want to know, together, as attributes of one."""
+    found: dict[str, Any] = {name: any(getattr(each, name) for each in watchers) for name in _WANTS}
+    for name in ("period", "longest_period"):
+        found[name] = min(getattr(each, name) for each in watchers)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,14 +198,13 @@ class Forwarder(Watcher):
     send
         Sends the graph, and then each round, as bytes.
     interests
-        What the other end wants to know.
+        What the other end wants to know (`interests_of`).
     """
 
-    def __init__(self, send: Callable[[bytes], object], interests: Interests) -> None:
+    def __init__(self, send: Callable[[bytes], object], interests: Mapping[str, Any]) -> None:
         self._send = send
-        self.period, self.longest_period = interests.period, interests.longest_period
-        for name, is_wanted in interests.flags.items():
-            setattr(self, name, is_wanted)
+        for name, wanted in interests.items():
+            setattr(self, name, wanted)
         self._known = 0
         self._round = Round()
         self._live: dict[tuple[OperatorInfo, str], Any] = {}

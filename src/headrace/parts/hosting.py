@@ -1,4 +1,4 @@
-"""Hosting: the agents that start the processes of parts, which connect to the driver by themselves.
+"""Hosting: the agents that start the processes of parts, which connect to the driver (`Reception`) by themselves.
 
 An agent is a thread of the driver, a worker on this host or another, or an actor of Ray (`headrace.cluster`).
 """
@@ -7,26 +7,163 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from time import monotonic
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace import waits
 from headrace.core.errors import GraphError
 from headrace.core.values import RESTART
-from headrace.link.channel import Channel
-from headrace.link.handshake import make_token
-from headrace.parts.access import Access, token_for
+from headrace.link.channel import Channel, finish_all
+from headrace.link.handshake import Purpose, make_token
+from headrace.parts.access import AGENT, PART, Access, token_for
 from headrace.parts.agent import ALL, ANY, named, parse_address, serve, worker_host
 from headrace.parts.environment import assign, gpus_for
 from headrace.parts.lines import print_lines
-from headrace.parts.messages import Address, EndPart, StartPart
-from headrace.parts.process import Process
-from headrace.parts.reception import Reception
+from headrace.parts.messages import Address, EndPart, Gone, Refused, StartPart
+
+if TYPE_CHECKING:
+    from headrace.link.carrier import Carrier
+    from headrace.link.listener import Taker
 
 _log = logging.getLogger("headrace.parts")
+
+
+class Process:
+    """The process of a part; until it has connected, there is none.
+
+    Parameters
+    ----------
+    part
+        The part that it runs.
+    number
+        Which start it is: a process says so when it connects, and so do those who report how it ended.
+    environment
+        The variables of headrace that it is given.
+    """
+
+    def __init__(self, part: str, number: int, environment: Mapping[str, str]) -> None:
+        self.part = part
+        self.number = number
+        self.environment = dict(environment)
+        self.channel: Channel | None = None
+        self.address: Address = ""
+        """Where the process listens for links."""
+        self.pid: int | None = None
+        """Its number on its host, once it has composed the program."""
+        self.where = ""
+        """Where it is connected from."""
+        self.how = "nobody ran it"
+        """How it ended, in words."""
+        self.status = 0
+        """Its exit status, if whoever started it has said so."""
+        self.was_attached = False
+        """Whether it has connected, perhaps to be gone since."""
+        self.is_gone = False
+        """Whether whoever started it has said that it ended."""
+
+    def attach(self, channel: Channel) -> None:
+        """Use the connection of the process."""
+        self.where = channel.where
+        self.how = f"the connection to its process at {self.where} was closed"
+        self.channel = channel
+        self.was_attached = True
+
+    def note_end(self, gone: Gone) -> None:
+        """Note how it ended, as whoever started it says."""
+        self.how, self.status, self.is_gone = gone.how, gone.status, True
+
+    @property
+    def beat(self) -> float:
+        """When the process was last heard of: it sends beats, and other messages in their way."""
+        return 0.0 if self.channel is None else self.channel.heard_at
+
+    def composed(self, address: Address, pid: int) -> None:
+        """Note that it has composed the program, where it listens for links, and its number."""
+        self.address, self.pid = address, pid
+
+    def detach(self) -> None:
+        """Let go of the connection."""
+        if self.channel is not None:
+            self.channel.close()
+            self.channel = None
+
+    def interrupt_of_exit(self) -> BaseException | None:
+        """Return what an interrupted program raises, if the process was interrupted before it had composed.
+
+        Later it says so before it ends.
+        """
+        if self.status == -signal.SIGINT:
+            return KeyboardInterrupt()
+        return SystemExit(128 + signal.SIGTERM) if self.status == -signal.SIGTERM else None
+
+
+class Reception:
+    """What arrives at the driver, from any thread: connections, and what becomes of processes.
+
+    Parameters
+    ----------
+    address
+        Where to listen; an empty one is a new Unix socket.
+    access
+        Who may connect.
+    """
+
+    def __init__(self, address: Address, access: Access) -> None:
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._arrived: deque[tuple[Purpose, Channel] | Gone] = deque()
+        self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        """Readable after something has arrived."""
+        try:
+            self._listener = access.listen(address, self._find_taker)
+        except BaseException:
+            os.close(self.descriptor)
+            raise
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        return self._listener.address
+
+    def post(self, what: tuple[Purpose, Channel] | Gone) -> bool:
+        """Hand the driver something, from any thread; return False if it does not listen any more."""
+        with self._lock:
+            if not self._is_closed:
+                self._arrived.append(what)
+                os.eventfd_write(self.descriptor, 1)
+            return not self._is_closed
+
+    def take(self) -> list[tuple[Purpose, Channel] | Gone]:
+        """Return what has arrived: what a connection is for with its channel, or what was posted."""
+        os.eventfd_read(self.descriptor)
+        return [self._arrived.popleft() for _ in range(len(self._arrived))]
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._listener.close()
+        with self._lock:
+            self._is_closed = True
+            os.close(self.descriptor)
+        late = [what for what in self._arrived if not isinstance(what, Gone)]
+        self._arrived.clear()
+        agents = [channel for purpose, channel in late if purpose.kind == AGENT]
+        finish_all(agents, Refused("the driver refused this worker: its run is over"))
+        for _, channel in late:
+            channel.close()
+
+    def _find_taker(self, purpose: Purpose) -> Taker | None:
+        return partial(self._take, purpose) if purpose.kind in (PART, AGENT) else None
+
+    def _take(self, purpose: Purpose, carrier: Carrier) -> None:
+        channel = Channel(carrier)
+        if not self.post((purpose, channel)):
+            channel.close()
 
 
 class Hosting:

@@ -56,43 +56,6 @@ _REJECT = IOSpec.QueuePolicy.REJECT
 _FAULT = IOSpec.QueuePolicy.FAULT
 
 
-class AbsentLink:
-    """What a flow has for a link if the part at its other end is gone: one that has ended, or that failed."""
-
-    arrived = deferred = 0
-
-    def __init__(self, failure: BaseException | None = None) -> None:
-        self.failure = failure
-        self.has_ended = failure is None
-        self.on_event: Callable[[], object] = lambda: None
-
-    def send(self, sample: Sample) -> bool:
-        """Send nothing."""
-        return False
-
-    def take(self) -> Sample | None:
-        """Return None: nothing arrives."""
-        return None
-
-    def take_credits(self) -> int:
-        """Return 0."""
-        return 0
-
-    def give_credits(self, count: int) -> None:
-        """Do nothing."""
-
-    defer = give_credits
-
-    def end(self) -> None:
-        """Do nothing."""
-
-    def abort(self, error: BaseException, part: str) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
 class _InnerLinkOperator(InnerOperator):
     moves_messages = True
 

@@ -10,11 +10,9 @@ if TYPE_CHECKING:
     from headrace.core.errors import Failure
     from headrace.core.outcome import Outcome
     from headrace.observe.events.clock_offsets import ClockOffset
-    from headrace.parts.cut_flow import FlowCounts
-    from headrace.parts.forwarding import Interests
+    from headrace.parts.environment import Launch
     from headrace.parts.idleness import IdleReport
-    from headrace.parts.launch import Launch
-    from headrace.parts.part_progress import PartProgress
+    from headrace.parts.outcomes import PartProgress
 
 Address: TypeAlias = tuple[str, int] | str
 """Where somebody listens: a host and a port, or the name of a Unix socket of this host."""
@@ -38,8 +36,8 @@ class Assignment:
     run_id: str
     began: TimeBase
     """When the clock of the run began, by the clock of the driver."""
-    interests: Interests | None = None
-    """What the watchers of the driver want to know of the run; None if there are none."""
+    interests: dict[str, Any] | None = None
+    """What the watchers of the driver want to know of the run (`forwarding`); None if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,10 +250,8 @@ class Ended:
 
     outcome: Outcome | None
     failure: Failure | None = None
-    flows: dict[str, FlowCounts] = field(default_factory=dict)
-    """What this end of each flow has seen."""
     progress: PartProgress | None = None
-    """What the part has done."""
+    """What the part has done, and what its ends of flows have seen; None if it did not run."""
 
 
 @dataclass(frozen=True, slots=True)

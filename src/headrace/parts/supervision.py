@@ -36,7 +36,7 @@ from headrace.core.outcome import EndedBy, Outcome
 from headrace.core.values import GO_ON, STOP
 from headrace.parts.digest import LIVE, difference
 from headrace.parts.idleness import IdleReport, decide, is_still
-from headrace.parts.messages import Ask, Ended, EndIdle, Leave, Stop
+from headrace.parts.messages import Ask, Cancel, Ended, EndIdle, Leave, Stop
 
 if TYPE_CHECKING:
     from headrace.parts.cut_flow import CutFlow
@@ -87,14 +87,7 @@ class Tell:
     """Tell a process something."""
 
     part: str
-    what: Stop | Ask | EndIdle | Leave
-
-
-@dataclass(frozen=True, slots=True)
-class Interrupt:
-    """Interrupt a process that has not begun its run."""
-
-    part: str
+    what: Stop | Cancel | Ask | EndIdle | Leave
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +104,7 @@ class Warn:
     text: str
 
 
-Action = Spawn | Join | Tell | Interrupt | Kill | Warn
+Action = Spawn | Join | Tell | Kill | Warn
 
 
 @dataclass(slots=True)
@@ -457,7 +450,7 @@ class Supervisor:
     def _stop_part(self, part: Part, now: float) -> list[Action]:
         if part.state < State.LINKED:
             part.kill_at, part.is_interrupted = now + GRACE, True
-            return [Interrupt(part.name)]
+            return [Tell(part.name, Cancel())]
         if part.state <= State.RUNNING:
             return [Tell(part.name, Stop())]
         return []

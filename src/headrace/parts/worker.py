@@ -22,12 +22,14 @@ import logging
 import os
 import pickle
 import signal
+import socket
 import sys
 import threading
 import time
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from headrace import waits
@@ -38,6 +40,7 @@ from headrace.core.control import RUNNING, RunControl, TimeBase, clock_name
 from headrace.core.errors import Failure, GraphError, LinkError, PeerLost, add_note, notes_of
 from headrace.core.outcome import Outcome, Progress, stuck_operators
 from headrace.core.values import GO_ON, RESTART, STOP, byte_size
+from headrace.link.carrier import Carrier
 from headrace.link.channel import Channel, pack
 from headrace.link.handshake import Purpose
 from headrace.link.loop import default_loop
@@ -46,19 +49,18 @@ from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
 from headrace.observe.events.clock_offsets import Answer, ClockOffset, OffsetMeasurement
 from headrace.parts import lines, messages
-from headrace.parts.access import PART, Access
+from headrace.parts.access import LINK, PART, Access
 from headrace.parts.cut import Cut
 from headrace.parts.digest import describe
 from headrace.parts.environment import SPANNING
-from headrace.parts.link_operators import AbsentLink
 from headrace.parts.messages import TOKEN, WORKER_ADDRESS
-from headrace.parts.part_progress import PartProgress
-from headrace.parts.reception import LinkPort
+from headrace.parts.outcomes import PartProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headrace.core.run_options import RunOptions
+    from headrace.link.listener import Taker
     from headrace.parts.cut_flow import CutFlow
     from headrace.parts.idleness import IdleReport
     from headrace.parts.messages import Address
@@ -228,13 +230,13 @@ class Worker:
         self._has_reported = False
         # From now on: operators may open as many files as the system allows.
         self._nowhere = os.open(os.devnull, os.O_WRONLY)
-        self._ends: dict[str, tuple[Address, int]] = {}
         # By flow: the part at the other end, and the link, also if it was closed and its peer reads the rest.
         self._links: dict[str, tuple[str, Any]] = {}
         self._epochs: dict[str, int] = {}  # of the links, by flow
         self._lost: set[str] = set()  # parts, until there is an end of a new link with them
         self._is_linked = threading.Event()
-        self._has_begun = False
+        self._has_ends = False  # whether the driver has said where links are connected
+        self._connecting = threading.Lock()  # those of a former process come first
         self._has_started = self._is_draining = False
         self._early: list[messages.Call] = []  # before the operators have started
         self._wave = 0
@@ -309,12 +311,10 @@ class Worker:
         for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
             _flush(stream)
             os.dup2(self._nowhere, descriptor)
-        flows = {} if self.cut is None else self.cut.counts()
         progress = None if outcome is None else PartProgress.of(self.cut)
         self._has_reported = True
-        self.channel.send(
-            messages.Ended(outcome, None if failure is None else Failure.of(failure), flows, progress)
-        )
+        reason = None if failure is None else Failure.of(failure)
+        self.channel.send(messages.Ended(outcome, reason, progress))
 
     def wait_to_leave(self) -> None:
         """Wait until the runs of all parts are over; this part has reported, and no signal is for it any more."""
@@ -331,39 +331,59 @@ class Worker:
         lines.begin()
         self.channel.send(messages.Composed(describe(cut.application), self._port.address, os.getpid()))
         waits.wait(self._is_linked)
-        absent = {flow.name: flow for flow in (*cut.outgoing, *cut.incoming)}
-        # Those that leave first: the others wait for those that leave elsewhere.
-        outgoing = {flow.name for flow in cut.outgoing}
-        while ends := self._take_ends():
-            for name in sorted(ends, key=lambda name: name not in outgoing):
-                absent.pop(name, None)
-                try:
-                    self._connect(name, *ends[name])
-                except PeerLost as error:  # a failed link, or one that has ended if the run is to end as well
-                    cut.connect(name, AbsentLink(None if self._is_stopped else error))
-        for flow in absent.values():  # this process takes the place of a lost one, and that part is gone
-            self._connect_absent(flow)
 
-    def _take_ends(self) -> dict[str, tuple[Address, int]]:
-        """Return the ends that have come since the last call; without any, the links are all there.
+    def _connect_all(self, ends: list[tuple[str, Address, int]], is_first: bool) -> None:
+        """Connect links: all that there are, or later those with parts that were started again.
 
-        The lock is not held while they are connected: a peer may be lost, and the driver is to be heard.
+        The driver is heard meanwhile: a peer may be lost.
         """
-        with self._lock:
-            ends, self._ends = self._ends, {}
-            self._has_begun = not ends
-        return ends
+        cut, control = self.cut, self.control
+        assert control is not None  # it was there when the part had composed the program
+        flows = {flow.name: flow for flow in self._flows}
+        # Those that leave first: the others wait for those that leave elsewhere.
+        ends = sorted(ends, key=lambda end: flows[end[0]] not in cut.outgoing)
+        try:
+            with self._connecting:
+                for name, address, epoch in ends:
+                    flow = flows.pop(name)
+                    self._epochs[name] = epoch
+                    try:
+                        link = self._connect(flow, address, epoch)
+                        self._links[name] = self._peer(flow), link
+                    except LinkError as error:  # or it has ended, if the run is to end as well
+                        link = self._without_peer(flow, None if control.stop_wanted else error)
+                    cut.connect(name, link)
+            # If this process takes the place of a lost one, other parts may be gone.
+            for flow in flows.values() if is_first else ():
+                peer = self._peer(flow)
+                is_lost = self._on_loss(peer) == GO_ON
+                failure = PeerLost(f"link {flow.name!r}: fragment {peer!r} is gone") if is_lost else None
+                cut.connect(flow.name, self._without_peer(flow, failure))
+        except Exception as error:
+            control.fail(error)
+        finally:
+            self._is_linked.set()
 
-    def _connect(self, name: str, address: Address, epoch: int) -> None:
-        cut: Cut = self.cut
-        flow = next(flow for flow in self._flows if flow.name == name)
-        self._epochs[name] = epoch
-        kind: Any = Sender if flow.source == cut.part else Receiver
-        port = self._port
-        coming = port.send_to(address, name, epoch) if kind is Sender else port.arrival(name, epoch)
-        link = kind(self._await(coming, flow), terms_of(flow), lambda: None)
-        self._links[name] = self._peer(flow), link
-        cut.connect(name, link)
+    def _connect(self, flow: CutFlow, address: Address, epoch: int) -> Sender | Receiver:
+        port, terms = self._port, terms_of(flow)
+        if flow.source == self.cut.part:
+            return Sender(self._await(port.send_to(address, flow.name, epoch), flow), terms, lambda: None)
+        return Receiver(self._await(port.arrival(flow.name, epoch), flow), terms, lambda: None)
+
+    def _without_peer(self, flow: CutFlow, error: LinkError | None) -> Sender | Receiver:
+        """Return a link whose peer has ended, or is lost with an error."""
+        terms, carriers = terms_of(flow), [Carrier(each) for each in socket.socketpair()]
+        sender = Sender(carriers[0], terms, lambda: None)
+        receiver = Receiver(carriers[1], terms, lambda: None)
+        here: Any
+        there: Any
+        here, there = (sender, receiver) if flow.source == self.cut.part else (receiver, sender)
+        if error is not None:
+            here.lose(error)
+        elif there is sender:
+            sender.end()
+        there.close()
+        return here
 
     def _await(self, coming: Future[Any], flow: CutFlow) -> Any:
         """Wait for a link and return its carrier; fail if it does not come, or if its part is lost.
@@ -400,26 +420,10 @@ class Worker:
     def _is_stopped(self) -> bool:
         return self.control is not None and self.control.stop_wanted
 
-    def _connect_absent(self, flow: CutFlow) -> None:
-        """Let a flow be as its peer has left it: ended, or failed if the others go on without that part."""
-        peer = self._peer(flow)
-        is_lost = self._on_loss(peer) == GO_ON
-        failure = PeerLost(f"link {flow.name!r}: fragment {peer!r} is gone") if is_lost else None
-        self.cut.connect(flow.name, AbsentLink(failure))
-
     def _on_loss(self, part: str) -> str:
         """Return what becomes of the run if a part is lost."""
         parts: list[Any] = self.cut.application.fragment_graph.fragments
         return next(str(each.on_loss) for each in parts if each.name == part)
-
-    def _connect_late(self, ends: list[tuple[str, Address, int]]) -> None:
-        """Connect links with a part that was started again, while the driver still hears the beats."""
-        try:
-            for name, address, epoch in ends:
-                self._connect(name, address, epoch)
-        except LinkError as error:  # that part is lost again
-            _log.warning("%s", error)
-            self._tell_lost(name)
 
     def _on_failure(self, flow: CutFlow, error: BaseException) -> None:
         """Handle that a link has failed, by the policy of the part that is lost: the one at its other end."""
@@ -504,13 +508,8 @@ class Worker:
             case messages.Connect(flows, epochs, addresses):
                 ends = list(zip(flows, addresses, epochs, strict=True))
                 self._lost -= {self._peer(each) for each in self._flows if each.name in flows}
-                with self._lock:
-                    has_begun = self._has_begun
-                    if not has_begun:
-                        self._ends |= {name: (address, epoch) for name, address, epoch in ends}
-                if has_begun:
-                    threading.Thread(target=self._connect_late, args=(ends,), daemon=True).start()
-                self._is_linked.set()
+                is_first, self._has_ends = not self._has_ends, True
+                threading.Thread(target=self._connect_all, args=(ends, is_first), daemon=True).start()
             case messages.TellTime(asked, answered):
                 assert self._measured is not None
                 self._measured.add(Answer(asked, answered, time.monotonic_ns()))
@@ -655,3 +654,67 @@ class PartRunner(Runner):
         except Exception as error:
             future.set_exception(error)
         return future
+
+
+class LinkPort:
+    """Where the links of a part with the others arrive.
+
+    The process of the receiver listens, and that of the sender connects. The driver tells both at the same time, so
+    a link may arrive before it is expected here: it is kept until then.
+
+    Parameters
+    ----------
+    host
+        The address of this host in the network of the others; empty if all of them are on this one.
+    access
+        Who may connect.
+    """
+
+    def __init__(self, host: str, access: Access) -> None:
+        self._access = access
+        self._lock = threading.Lock()
+        self._links: dict[Purpose, Future[Carrier]] = {}
+        self._listener = access.listen((host, 0) if host else "", self._find_taker, is_for_links=True)
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        return self._listener.address
+
+    def send_to(self, address: Address, flow: str, epoch: int) -> Future[Carrier]:
+        """Connect a flow with the process of its receiver; return a future of the link.
+
+        A host that is cut off keeps the thread of an attempt waiting, and nobody else.
+        """
+        coming: Future[Carrier] = Future()
+
+        def attempt() -> None:
+            try:
+                _bring(coming, self._access.connect(address, Purpose(LINK, flow, epoch)))
+            except BaseException as error:
+                if coming.set_running_or_notify_cancel():
+                    coming.set_exception(error)
+
+        threading.Thread(target=attempt, name="headrace link", daemon=True).start()
+        return coming
+
+    def arrival(self, flow: str, epoch: int) -> Future[Carrier]:
+        """Return a future of the link of a flow into this part."""
+        return self._link(Purpose(LINK, flow, epoch))
+
+    def _link(self, purpose: Purpose) -> Future[Carrier]:
+        with self._lock:
+            return self._links.setdefault(purpose, Future())
+
+    def _find_taker(self, purpose: Purpose) -> Taker | None:
+        if purpose.kind != LINK or self._link(purpose).done():
+            return None
+        return partial(_bring, self._link(purpose))
+
+
+def _bring(coming: Future[Carrier], carrier: Carrier) -> None:
+    """Hand over a link, unless nobody wants it any more."""
+    if coming.set_running_or_notify_cancel():
+        coming.set_result(carrier)
+    else:
+        carrier.close()

@@ -58,9 +58,10 @@ class OffsetMeasurement:
     def __init__(self) -> None:
         self._answers: deque[Answer] = deque(maxlen=_KEPT)
 
-    def add(self, answer: Answer) -> None:
-        """Add an answer."""
+    def add(self, answer: Answer) -> ClockOffset:
+        """Add an answer, and return the offset."""
         self._answers.append(answer)
+        return self.offset
 
     @property
     def offset(self) -> ClockOffset:
