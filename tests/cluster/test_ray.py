@@ -60,7 +60,7 @@ def marked(mark: str) -> set[str]:
         (
             (),
             "freeze",
-            "has said nothing for 2.85 s: it is frozen, or a call holds the interpreter lock; it is started",
+            "(it is frozen, or a call holds the interpreter lock) while it ran; it is started",
         ),
     ],
 )
@@ -171,7 +171,7 @@ def test_an_actor_that_is_frozen_before_it_is_ready_is_given_up(tmp_path: Path) 
     done = run_python(*command, cwd=tmp_path, timeout=LONG)
     assert done.returncode == 1
     assert (
-        "PartLost: fragment 'only': its process has said nothing for 3.85 s, and has not composed"
+        "PartLost: fragment 'only': its process has said nothing for 3.85 s (it is frozen, or a call"
         in done.stderr
     )
 

@@ -18,7 +18,7 @@ class Busy:
     def __init__(self) -> None:
         self.read, self.write_end = os.pipe()
         self.written: list[bytes] = []
-        self.lines = Lines(self.read, self._note)
+        self.lines = Lines(os.fdopen(self.read, "rb", 0), self._note)
 
     def _note(self, data: bytes) -> None:
         self.written.append(data)
@@ -52,7 +52,7 @@ def test_a_long_output_is_read_to_the_moment_of_the_call(busy: Busy) -> None:
 def test_what_was_written_before_the_run_is_not_passed_on(size: int) -> None:
     reading, writing = os.pipe()
     written: list[bytes] = []
-    lines = Lines(reading, written.append)
+    lines = Lines(os.fdopen(reading, "rb", 0), written.append)
     content = b"early\n" * 900 + BEGIN + b"a line\nand another\n"
     for at in range(0, len(content), size):
         os.write(writing, content[at : at + size])
@@ -64,7 +64,7 @@ def test_what_was_written_before_the_run_is_not_passed_on(size: int) -> None:
 
 def test_the_last_words_of_a_process_that_never_begins_are_kept() -> None:
     reading, writing = os.pipe()
-    lines = Lines(reading, lambda data: pytest.fail("it is passed on"))
+    lines = Lines(os.fdopen(reading, "rb", 0), lambda data: pytest.fail("it is passed on"))
     os.write(writing, b"x" * 5000 + b"\nImportError: no such module\n")
     lines.close()
     os.close(writing)

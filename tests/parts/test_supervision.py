@@ -244,7 +244,9 @@ def test_a_process_that_is_frozen_while_it_starts_is_given_up_and_named() -> Non
     assert made.next_time() == 10.0 + SILENCE + START
     assert made.tick(9.9 + SILENCE + START) == []
     assert made.tick(10.0 + SILENCE + START) == [Kill("b"), Tell("a", Cancel()), Tell("c", Cancel())]
-    assert "fragment 'b': its process has said nothing for 62.85 s, and has not composed" in str(made.failure)
+    assert "fragment 'b': its process has said nothing for 62.85 s (it is frozen, or a call" in str(
+        made.failure
+    )
     assert made.exited("b", "was ended by SIGKILL", 100.0) == []
 
 
@@ -325,7 +327,7 @@ def test_a_part_that_ends_is_not_waited_for_any_more() -> None:
 def test_a_pipe_that_has_ended_keeps_its_number_until_it_is_closed() -> None:
     """The driver knows it by its number, and another file that got that number would be taken for it."""
     reading, writing = os.pipe()
-    lines = Lines(reading, lambda data: None)
+    lines = Lines(os.fdopen(reading, "rb", 0), lambda data: None)
     os.close(writing)
     assert not lines.read()
     assert lines.is_closed

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from errno import EHOSTUNREACH, ENETUNREACH
 from functools import partial
@@ -185,24 +185,23 @@ class Agent:
             "-c",
             _BOOT.format(str(Path(__file__).parents[2]), *words),
         ]
-        with ExitStack() as theirs, ExitStack() as ours:
-            pipes = []
-            for number in (1, 2):
-                here, there = os.pipe()
-                theirs.callback(os.close, there)
-                pipes.append((Lines(here, partial(self._write, number)), there))
-                ours.callback(pipes[-1][0].close)
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=pipes[0][1],
-                stderr=pipes[1][1],
-                env=variables,
-                # Ctrl-C on the terminal is for a worker, which passes it on.
-                process_group=None if self._is_driver else 0,
-            )
-            ours.pop_all()
-        started = _Started(wanted, process, os.pidfd_open(process.pid), pipes[0][0], pipes[1][0])
+        process = subprocess.Popen(
+            command,
+            bufsize=0,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=variables,
+            # Ctrl-C on the terminal is for a worker, which passes it on.
+            process_group=None if self._is_driver else 0,
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        output, errors = (
+            Lines(process.stdout, partial(self._write, 1)),
+            Lines(process.stderr, partial(self._write, 2)),
+        )
+        started = _Started(wanted, process, os.pidfd_open(process.pid), output, errors)
         self._processes[part] = started
         self._running.add(started)
         self._selector.register(started.pidfd, selectors.EVENT_READ, partial(self._on_exit, started))

@@ -17,7 +17,7 @@ import termios
 from array import array
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import IO, Any
 
 _CHUNK = 1 << 16
 _LAST_WORDS = 2000  # bytes that are kept of what is not passed on
@@ -37,15 +37,15 @@ class Lines:
 
     Parameters
     ----------
-    descriptor
-        The end of the pipe to read from, which it owns from now on.
+    pipe
+        The end to read from, unbuffered, which it owns from now on.
     write
         Called with what is passed on.
     """
 
-    def __init__(self, descriptor: int, write: Callable[[bytes], object]) -> None:
-        os.set_blocking(descriptor, False)
-        self._descriptor = descriptor
+    def __init__(self, pipe: IO[bytes], write: Callable[[bytes], object]) -> None:
+        os.set_blocking(pipe.fileno(), False)
+        self._pipe = pipe
         self._write = write
         self._kept = b""
         self._is_open = False
@@ -53,7 +53,7 @@ class Lines:
 
     def fileno(self) -> int:
         """Return the descriptor, for selectors."""
-        return self._descriptor
+        return self._pipe.fileno()
 
     @property
     def last_words(self) -> str:
@@ -65,7 +65,7 @@ class Lines:
         if self.is_closed:
             return 0
         try:
-            data = os.read(self._descriptor, min(most, _CHUNK))
+            data = os.read(self._pipe.fileno(), min(most, _CHUNK))
         except BlockingIOError:
             return 0
         if not data:
@@ -83,13 +83,11 @@ class Lines:
 
     def close(self) -> None:
         """Close the pipe; pass on what was written before this call, and a last line without an end."""
-        left = 0 if self.is_closed else _available(self._descriptor)
+        left = 0 if self.is_closed else _available(self._pipe)
         while left > 0 and (size := self.read(left)):
             left -= size
         self._end()
-        if self._descriptor >= 0:
-            descriptor, self._descriptor = self._descriptor, -1
-            os.close(descriptor)
+        self._pipe.close()
 
     def _end(self) -> None:
         """Read no more. The pipe stays open: its number, by which a selector knows it, must not be another's."""
@@ -99,10 +97,10 @@ class Lines:
         self.is_closed = True
 
 
-def _available(descriptor: int) -> int:
+def _available(pipe: IO[bytes]) -> int:
     """Return how many bytes wait in a pipe."""
     count = array("i", [0])
-    fcntl.ioctl(descriptor, termios.FIONREAD, count)
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
     return count[0]
 
 

@@ -99,7 +99,6 @@ class LinkOperator(Operator):
         self._on_failure = on_failure
         self._lock = threading.Lock()
         self._engine: Any = None
-        self._keeps_places = flow.keeps_places
         self._link: Any = None
         self._next_links: deque[Any] = deque()
         self._has_failed = False
@@ -335,9 +334,7 @@ class SendToPart(LinkOperator):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        # Messages that were sent, over all links and over this one; those of them that wait for their credits; and
-        # those lost with a link.
-        self._sent = 0
+        # Messages that were sent over this link; those of them that wait for their credits; those lost with a link.
         self._over_link = 0
         self._out = 0
         self._lost = 0
@@ -414,7 +411,6 @@ class SendToPart(LinkOperator):
                 self._refuse_links()
 
     def _note_sent(self, sent: int) -> None:
-        self._sent += 1
         self._over_link += 1
         self._out += 1
         if self._now is not None:
@@ -486,7 +482,7 @@ class SendToPart(LinkOperator):
     @property
     def is_keeping(self) -> bool:
         """Whether messages keep their places here, which would be sent again to a part that is started again."""
-        return self._keeps_places and len(self._queue) > 0 and not (self.is_done or self.is_given_up)
+        return self.flow.keeps_places and len(self._queue) > 0 and not (self.is_done or self.is_given_up)
 
     @property
     def emitted(self) -> int:
@@ -500,7 +496,6 @@ class SendToPart(LinkOperator):
     def _drop(self) -> None:
         queue = self._queue
         self._lost += len(self._held) + (0 if self.flow.keeps_places else self._out)
-        self._sent -= self._out
         self._out = 0
         self._held.clear()
         has_ended = queue.has_ended  # before the messages, as in `_find_next`
@@ -523,11 +518,9 @@ class SendToPart(LinkOperator):
 
     def _change_link(self) -> None:
         if self.flow.keeps_places:
-            self._sent -= self._out  # they are sent again
-            self._repeated += self._out
+            self._repeated += self._out  # they are sent again
         else:
             self._lost += self._out
-            self._sent -= self._out
         self._out = self._over_link = 0
         self._has_said_end = False
         super()._change_link()
@@ -549,7 +542,7 @@ class SendToPart(LinkOperator):
             waiting -= self._out
         waiting += len(self._held)
         return FlowCounts(
-            self._sent,
+            self._taken_back + self._out,
             waiting,
             queue.dropped,
             self._lost,
@@ -597,7 +590,7 @@ class ReceiveFromPart(LinkOperator):
         """Use the link that the flow was given."""
         super().start()
         queue = self._queue
-        queue.state.is_awaited_elsewhere = self._keeps_places
+        queue.state.is_awaited_elsewhere = self.flow.keeps_places
         self._fed = queue
         self._behind = self._headrace.node.output.ports[self._port]  # type: ignore[union-attr]
 
@@ -780,10 +773,10 @@ class ReceiveFromPart(LinkOperator):
             self._is_deferring, self._deferred = False, self._here
             if len(queue):
                 link.defer(self._here)
-        if self._keeps_places:
+        if self.flow.keeps_places:
             self._note_places(queue)
         is_over = has_ended and (self._given == self._here or not self.is_acknowledging)
-        if self._keeps_places and has_retired and not is_over:
+        if self.flow.keeps_places and has_retired and not is_over:
             link.close()
             self._is_closed = True
         self.is_done = self._is_closed or is_over
@@ -794,11 +787,13 @@ class ReceiveFromPart(LinkOperator):
         """Note whether the sender may wait for places; messages on their way are known when they arrive."""
         taken = self._here - self._given
         if not self.flow.is_shared:  # several count their own messages there
-            queue.state.is_awaited_elsewhere = self._keeps_places and taken > self.flow.size - self.flow.room
+            queue.state.is_awaited_elsewhere = (
+                self.flow.keeps_places and taken > self.flow.size - self.flow.room
+            )
 
     def _pass_on(self, take: Callable[[], Sample | None], queue: Any) -> None:
         self._has_more = True
-        while not self._keeps_places or len(queue) < queue.limit:
+        while not self.flow.keeps_places or len(queue) < queue.limit:
             sample = take()
             if sample is None:
                 self._has_more = False
@@ -835,7 +830,7 @@ class ReceiveFromPart(LinkOperator):
     def _waits_for_room(self) -> bool:
         """Whether what arrives cannot be passed on, as those of others or of an earlier link have the places."""
         queue = self._queue
-        return bool(self._keeps_places and len(queue) >= queue.limit)
+        return bool(self.flow.keeps_places and len(queue) >= queue.limit)
 
     @property
     def waits_for_link(self) -> bool:

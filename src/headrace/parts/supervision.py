@@ -48,6 +48,7 @@ START = 60.0
 """The seconds for which a process may say nothing while it starts, beside those of every process."""
 GRACE = 5.0
 """The seconds to the exit of a process when all have reported, or after a stop before its run began."""
+_WHY_SILENT = "it is frozen, or a call holds the interpreter lock"
 
 
 class State(enum.IntEnum):
@@ -355,7 +356,7 @@ class Supervisor:
         return [*found, *self._let_leave(now)]
 
     def _ended(
-        self, part: Part, state: State, how: str, now: float, failure: BaseException | None
+        self, part: Part, state: State, how: str, now: float, failure: BaseException | None = None
     ) -> list[Action]:
         if state >= State.REPORTED:
             return []
@@ -368,11 +369,6 @@ class Supervisor:
         error = PartLost(f"fragment {part.name!r}: {how} {doing}")
         if self.is_stopping:  # perhaps since its peers noticed it first
             return self.fail(part.name, failure or error, now, 2)
-        return self._lost(part, state, error, now, failure)
-
-    def _lost(
-        self, part: Part, state: State, error: PartLost, now: float, failure: BaseException | None
-    ) -> list[Action]:
         if failure is not None:  # it was interrupted before it could say so
             return self.fail(part.name, failure, now, 0)
         self._risks += part.at_risk.values()
@@ -396,8 +392,11 @@ class Supervisor:
                 part.kill_at, part.is_killed = None, True
                 found += [Kill(part.name)]
             elif (limit := self._limit(part)) is not None and now >= limit:
+                silence = limit - (part.heard_at or 0.0)
+                how = f"its process has said nothing for {silence:.4g} s ({_WHY_SILENT})"
+                state, part.state, part.idle = part.state, State.GONE, None
                 part.heard_at, part.is_killed = now, True
-                found += [Kill(part.name), *self._silent(part, now)]
+                found += [Kill(part.name), *self._ended(part, state, how, now)]
         return found
 
     def _limit(self, part: Part) -> float | None:
@@ -405,19 +404,6 @@ class Supervisor:
         if part.heard_at is None or part.state > State.RUNNING or part.kill_at is not None:
             return None
         return part.heard_at + self.silence + (START if part.state is State.SPAWNED else 0.0)
-
-    def _silent(self, part: Part, now: float) -> list[Action]:
-        seconds, doing = f"{self.silence:g} s", ""
-        if part.state is State.SPAWNED:
-            seconds, doing = f"{self.silence + START:g} s", ", and has not composed the program"
-        error = PartLost(
-            f"fragment {part.name!r}: its process has said nothing for {seconds}{doing}: it is frozen, or a call "
-            "holds the interpreter lock"
-        )
-        if self.is_stopping:  # perhaps since its peers noticed it first
-            return self.fail(part.name, error, now, 2)
-        state, part.state, part.idle = part.state, State.GONE, None
-        return self._lost(part, state, error, now, None)
 
     def forgive(self, now: float) -> None:
         """Let all processes have their time once more, because the driver itself was stopped for a while."""

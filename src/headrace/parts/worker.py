@@ -364,19 +364,17 @@ class Worker:
         finally:
             self._is_linked.set()
 
-    def _connect(self, flow: CutFlow, address: Address, epoch: int) -> Sender | Receiver:
+    def _connect(self, flow: CutFlow, address: Address, epoch: int) -> Any:
         port, terms = self._port, terms_of(flow)
         if flow.source == self.cut.part:
             return Sender(self._await(port.send_to(address, flow.name, epoch), flow), terms, lambda: None)
         return Receiver(self._await(port.arrival(flow.name, epoch), flow), terms, lambda: None)
 
-    def _without_peer(self, flow: CutFlow, error: LinkError | None) -> Sender | Receiver:
+    def _without_peer(self, flow: CutFlow, error: LinkError | None) -> Any:
         """Return a link whose peer has ended, or is lost with an error."""
         terms, carriers = terms_of(flow), [Carrier(each) for each in socket.socketpair()]
-        sender = Sender(carriers[0], terms, lambda: None)
-        receiver = Receiver(carriers[1], terms, lambda: None)
-        here: Any
-        there: Any
+        sender: Any = Sender(carriers[0], terms, lambda: None)
+        receiver: Any = Receiver(carriers[1], terms, lambda: None)
         here, there = (sender, receiver) if flow.source == self.cut.part else (receiver, sender)
         if error is not None:
             here.lose(error)
