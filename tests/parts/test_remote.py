@@ -876,6 +876,12 @@ def test_an_agent_that_is_refused_raises_the_reason(served: Callable[[object], A
         served(Refused("no such fragment"))
 
 
+def _silent() -> Any:
+    reading, writing = os.pipe()
+    os.close(writing)
+    return os.fdopen(reading, "rb", 0)
+
+
 class FakeProcess:
     """A process that was started, and what with."""
 
@@ -884,6 +890,7 @@ class FakeProcess:
 
     def __init__(self, command: list[str], env: dict[str, str], **_: object) -> None:
         self.command, self.env = command, env
+        self.stdout, self.stderr = _silent(), _silent()
         self.started.append(self)
 
     def kill(self) -> None:
