@@ -125,10 +125,9 @@ def controlled(control: Controller, system: System | None = None) -> Iterator[No
                 replaced = {"threading": threads, "time": time}.get(name) or getattr(time, name)
                 setattr(module, name, replaced)
     if system is not None:
-        replaced = (("os", system), ("select", system), ("_default", LinkLoop()))
-        for name, value in replaced:
+        for name, make in (("os", lambda: system), ("select", lambda: system), ("_default", LinkLoop)):
             kept.append((link_loops, name, getattr(link_loops, name)))
-            setattr(link_loops, name, value)
+            setattr(link_loops, name, make())
     # A simulated device that another test left in use has threads and a time of its own.
     for module in (core_clock, resource_clocks):
         kept.append((module, "clock_in_use", module.clock_in_use))

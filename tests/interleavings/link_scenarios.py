@@ -18,6 +18,7 @@ import numpy as np
 from headrace import CountCondition, IOSpec
 from headrace.conditions import AsynchronousCondition, AsynchronousEventState
 from headrace.core.errors import PeerLost
+from headrace.link.loop import default_loop
 from headrace.link.protocol import Sample, Terms
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
@@ -81,8 +82,8 @@ def _receive(world: World, carrier: End) -> Any:
 
 
 def _check_closed(world: World) -> None:
-    left = world.system.files
-    assert not left, f"descriptors are left open: {list(left.values())}"
+    left = [file for file in world.system.files.values() if isinstance(file, End)]
+    assert not left, f"connections are left open: {left}"
 
 
 def _check(world: World) -> None:
@@ -298,11 +299,11 @@ def _again(world: World) -> None:
 
 
 def _give_again(world: World) -> None:
-    """Go without a word; when the loop has closed all it had, come back and send everything."""
+    """Go without a word; when the thread of the loop has ended, come back and send everything."""
     first = world.notes["peer"]
     first.serve_until(lambda: first.end._machine.is_open)
     first.end._carrier.close()
-    world.control.wait_until(lambda: not world.system.epolls)
+    world.control.wait_until(lambda: default_loop().thread is None)
     ahead, back = world.system.connect()
     receiver = world.notes["receiver"]
     receiver.connect(Receiver(back, _TERMS, receiver.on_event))
@@ -334,11 +335,11 @@ def _come_and_go(world: World) -> None:
     control.wait_until(lambda: all(epoll.is_awaited for epoll in system.epolls))
     world.notes["link"].close()
     world.notes["there"].close()
-    control.wait_until(lambda: not system.epolls)
+    control.wait_until(lambda: default_loop().thread is None)
     here, there = system.connect()
     there.close()
     Sender(here, _TERMS, lambda: None).close()
-    control.wait_until(lambda: not system.epolls)
+    control.wait_until(lambda: default_loop().thread is None)
     world.notes["event"].event_state = AsynchronousEventState.EVENT_DONE
 
 

@@ -667,15 +667,12 @@ PLANTS = [
         order=8,
     ),
     Plant(
-        "the loop closes where it waits while a link is still being removed",
+        "the thread of the loop is not told that the last link has gone",
         _LOOP,
-        "        self._epoll.unregister(descriptor)\n"
-        "        del self._links[descriptor]  # last: without links the thread closes the epoll\n",
-        "        del self._links[descriptor]\n        self._epoll.unregister(descriptor)\n",
+        "                del self._links[descriptor]\n                self._wake_up.set()\n",
+        "                del self._links[descriptor]\n",
         "link-other-1",
-        (_ERROR,),
-        order=5,
-        is_dear=True,
+        (_HANG,),
     ),
     Plant(
         "a link is not told that the receiver of its messages has ended",

@@ -58,7 +58,7 @@ class LinkLoop:
         self._links: dict[int, Served] = {}
         self._wake_up = WakeUp()
         self._epoll = select.epoll()
-        self._epoll.register(self._wake_up, _READABLE)
+        self._epoll.register(self._wake_up.fileno(), _READABLE)
         self.thread: threading.Thread | None = None
         """The thread, while there are links."""
         self._calls: deque[Callable[[], object]] = deque()
@@ -71,8 +71,9 @@ class LinkLoop:
     def add(self, link: Served) -> None:
         """Serve a link from now on."""
         with self._lock:
-            self._links[link.fileno()] = link
-            self._epoll.register(link, _READABLE)
+            descriptor = link.fileno()
+            self._links[descriptor] = link
+            self._epoll.register(descriptor, _READABLE)
             self._has_new = True
             if self.thread is None:
                 self._next_tick = float("inf")
@@ -82,8 +83,9 @@ class LinkLoop:
 
     def watch(self, link: Served, wants_write: bool) -> None:
         """Also serve a link when it can be written to, or no longer."""
-        if self._links.get(link.fileno()) is link:
-            self._epoll.modify(link, _READABLE | _WRITABLE if wants_write else _READABLE)
+        descriptor = link.fileno()
+        if self._links.get(descriptor) is link:
+            self._epoll.modify(descriptor, _READABLE | _WRITABLE if wants_write else _READABLE)
 
     def remove(self, link: Served) -> None:
         """Serve a link no more, whose descriptor is still open; a second call does nothing."""

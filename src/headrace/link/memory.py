@@ -33,7 +33,6 @@ from headrace.core.values import size_text
 from headrace.gpu.backend import active
 from headrace.link.device import DevicePiece, DeviceSegment
 from headrace.link.protocol import Answer, Place, SendingEnd, Terms
-from headrace.tensor import Tensor
 
 _log = logging.getLogger("headrace.link")
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -258,17 +257,12 @@ class SenderMemory:
         self._dropped: deque[tuple[int, int]] = deque()
         self._stall_said = -_SAY_AGAIN
 
-    def find_in_place(self, piece: Any, length: int, holders: list[Holder]) -> Place | None:
-        """Return the place of an array or a tensor that an allocator made in shared memory."""
-        if not (SHARED and self._sends_in_place):
+    def find_in_place(self, piece: Any, holders: list[Holder]) -> Place | None:
+        """Return the place of an array that an allocator made in shared memory."""
+        if not (SHARED and self._sends_in_place and piece.flags.c_contiguous):
             return None
-        if type(piece) is Tensor:
-            address = piece.data
-        elif piece.flags.c_contiguous:
-            address = piece.__array_interface__["data"][0]
-        else:
-            return None
-        segment = find_shared(address, length)
+        address = piece.__array_interface__["data"][0]
+        segment = find_shared(address, piece.nbytes)
         if segment is None:
             return None
         number = self._numbers.get(segment)
@@ -279,7 +273,7 @@ class SenderMemory:
             self.allocated += segment.size
             number = self._announce(segment)
         holders.append((piece, piece))
-        return number, address - segment.address, length
+        return number, address - segment.address, piece.nbytes
 
     def take_slot(self, piece: Any, holders: list[Holder]) -> Place | None:
         """Return a place to copy an array to, or None if there is no memory."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from headrace.core.errors import LinkError
 from headrace.link.carrier import Buffer, Carrier
-from headrace.link.codec import Encoded, encode
+from headrace.link.codec import encode
 from headrace.link.device import DeviceBytes, DeviceCopies, DevicePiece, DeviceSegment
 from headrace.link.end import End
 from headrace.link.loop import LinkLoop, default_loop
@@ -43,14 +43,22 @@ DEFER = Kind.DEFER  # members of an enumeration are slow to find
 class _Outgoing:
     """A frame that is ready to be sent, or will be when the device has copied it."""
 
-    __slots__ = ("body", "bulk", "holders", "inline", "is_ready")
+    __slots__ = ("body", "bulk", "holders", "inline", "is_ready", "places")
 
-    def __init__(self, body: bytes, bulk: list[Any], inline: int, holders: list[Holder]) -> None:
-        self.body = body
-        self.bulk = bulk
-        self.inline = inline  # the bytes of all bulk
-        self.holders = holders
+    def __init__(self) -> None:
+        self.body = b""
+        self.places: list[Place] = []
+        self.bulk: list[Any] = []
+        self.inline = 0  # the bytes of all bulk
+        self.holders: list[Holder] = []
         self.is_ready = True
+
+    def add(self, content: Any, length: int) -> None:
+        """Let bytes travel with the message."""
+        padding = -self.inline % ALIGNMENT
+        self.bulk += (bytes(padding), content)
+        self.places.append((IN_BULK, self.inline + padding, length))
+        self.inline += padding + length
 
 
 class Sender(End):
@@ -89,7 +97,7 @@ class Sender(End):
         # Frames that wait for a device to copy them, and those behind them; and whether the end is behind them.
         self._outbox: deque[_Outgoing] = deque()
         self._is_ending = False
-        self._copies: DeviceCopies | None = None
+        self._copies = DeviceCopies()
         self._host_memory: HostMemory | None = None
         # Whether a message waits for memory; when to ask the receiver for some, and after how long once more.
         self._is_stalled = False
@@ -160,9 +168,25 @@ class Sender(End):
         if machine.peer_ended or machine.credits <= len(self._outbox):
             return False
         data, acq_timestamp, metadata, _ = sample
-        encoded = encode(data, acq_timestamp, metadata)
+        text, pieces, is_on_device, extra = encode(data, acq_timestamp, metadata)
+        description: bytes | None = text
+        if not description_fits(text, len(pieces)):
+            pieces, description = [np.frombuffer(text, np.uint8), *pieces], None
         try:
-            return self._send_encoded(encoded)
+            outgoing = self._place(pieces)
+            if outgoing is None:
+                return False
+            # All is made before the copy, which evicts this code and its data from the caches of the processor.
+            outgoing.body = frame_body(outgoing.places, description, extra)
+            self._copy(outgoing.holders)
+            if is_on_device and self._start_copies(outgoing):
+                return True
+            with self._lock:
+                if self._outbox:
+                    self._outbox.append(outgoing)
+                else:
+                    self._post_frame(outgoing)
+            return True
         finally:
             self._after_lock()
 
@@ -173,109 +197,62 @@ class Sender(End):
                 self._is_ending = True
                 self._send_ready()
 
-    def _send_encoded(self, encoded: Encoded) -> bool:
-        """Send a message if there is memory for it; return whether it was sent."""
-        description: bytes | None
-        description, pieces, is_on_device, extra = encoded
-        if not description_fits(description, len(pieces)):
-            pieces = [np.frombuffer(description, np.uint8), *pieces]
-            description = None
-        places: list[Place] = []
-        bulk: list[Any] = []
-        holders: list[Holder] = []
-        if self._is_local:
-            placed = self._place(pieces, places, bulk, holders)
-            if placed is None:
-                return False
-            inline = placed
-        else:
-            inline = self._place_in_bulk(pieces, places, bulk, holders)
-        # All is made before the copy, which evicts this code and its data from the caches of the processor.
-        outgoing = _Outgoing(frame_body(places, description, extra), bulk, inline, holders)
-        if self._is_local:
-            self._copy(holders)
-        if is_on_device and self._start_copies(outgoing):
-            return True
-        with self._lock:
-            if self._outbox:
-                self._keep(outgoing)
-            else:
-                self._post_frame(outgoing)
-        return True
+    # Places for what is sent.
 
-    def _place(
-        self,
-        pieces: list[Any],
-        places: list[Place],
-        bulk: list[Any],
-        holders: list[Holder],
-        is_cleared: bool = False,
-    ) -> int | None:
-        """Find places in shared memory for larger arrays, and in the bulk bytes for others.
-
-        Return the number of bulk bytes; None if the message has to wait.
+    def _place(self, pieces: list[Any]) -> _Outgoing | None:
+        """Return a frame with places for all pieces; None if the message has to wait.
 
         Raises
         ------
         CrossingError
             If there never will be room for all of them.
         """
-        memory, inline = self._memory, 0
-        for piece in pieces:
-            length = piece.nbytes
-            padding = -inline % ALIGNMENT
-            is_on_device = type(piece) is DevicePiece and length > 0
-            if not is_on_device and inline + padding + length <= MAX_INLINE:
-                bulk += (bytes(padding), bytes(_as_bytes(piece)))  # which may change when `send` returns
-                places.append((IN_BULK, inline + padding, length))
-                inline += padding + length
-                continue
-            with self._lock:
-                if is_on_device:
-                    place = memory.take_device_slot(piece, holders)
+        total = sum(piece.nbytes for piece in pieces)
+        if not self._is_local:
+            if total > self.terms.max_bytes:  # before an array with gaps is copied
+                raise too_large(self.terms, total)
+            outgoing = _Outgoing()
+            for piece in pieces:
+                if type(piece) is DevicePiece and piece.nbytes:
+                    content = self._pinned(piece.nbytes)
+                    outgoing.holders.append((content, piece))
                 else:
-                    place = memory.find_in_place(piece, length, holders) or memory.take_slot(piece, holders)
-                if place is None:
-                    while holders:
-                        memory.give_back(holders.pop()[0])
-                    if is_on_device and self._machine.unanswered:
-                        return None
-                    if self._machine.leases or self._outbox:
-                        self._note_stall(length)
-                        return None
-                    # Nobody will give memory back. Slots of other sizes may be in the way; new ones on a device
-                    # would have to be answered for first, again and again.
-                    if is_cleared or is_on_device:
-                        raise too_large(self.terms, sum(each.nbytes for each in pieces))
-                    memory.clear_slots()
-            if place is None:
-                places.clear()
-                bulk.clear()
-                return self._place(pieces, places, bulk, holders, is_cleared=True)
-            places.append(place)
-        return inline
+                    content = _as_bytes(piece)
+                outgoing.add(content, piece.nbytes)
+            return outgoing
+        with self._lock:
+            for is_cleared in (False, True):
+                outgoing = _Outgoing()
+                failed = next((piece for piece in pieces if not self._share(outgoing, piece)), None)
+                if failed is None:
+                    return outgoing
+                self._give_back(outgoing.holders)
+                is_on_device = type(failed) is DevicePiece
+                if is_on_device and self._machine.unanswered:
+                    return None
+                if self._machine.leases or self._outbox:
+                    self._note_stall(failed.nbytes)
+                    return None
+                # Nobody will give memory back. Slots of other sizes may be in the way; new ones on a device would
+                # have to be answered for first, again and again.
+                if is_on_device or is_cleared:
+                    break
+                self._memory.clear_slots()
+        raise too_large(self.terms, total)
 
-    def _place_in_bulk(
-        self, pieces: list[Any], places: list[Place], bulk: list[Any], holders: list[Holder]
-    ) -> int:
-        """Let all memory of a message travel with it; return the number of bulk bytes."""
-        at = 0
-        for piece in pieces:
-            at += -at % ALIGNMENT
-            places.append((IN_BULK, at, piece.nbytes))
-            at += piece.nbytes
-        if at > self.terms.max_bytes:  # before an array with gaps is copied
-            raise too_large(self.terms, at)
-        end = 0
-        for piece, (_, offset, length) in zip(pieces, places, strict=True):
-            if type(piece) is DevicePiece:
-                content = self._pinned(length)
-                holders.append((content, piece))
-            else:
-                content = _as_bytes(piece)
-            bulk += (bytes(offset - end), content)
-            end = offset + length
-        return at
+    def _share(self, outgoing: _Outgoing, piece: Any) -> bool:
+        """Find a place for a piece in shared memory, or for a small one in the message; return whether there is."""
+        length, memory, holders = piece.nbytes, self._memory, outgoing.holders
+        if type(piece) is DevicePiece and length:
+            place = memory.take_device_slot(piece, holders)
+        elif outgoing.inline + ALIGNMENT + length <= MAX_INLINE:
+            outgoing.add(bytes(_as_bytes(piece)), length)  # which may change when `send` returns
+            return True
+        else:
+            place = memory.find_in_place(piece, holders) or memory.take_slot(piece, holders)
+        if place is not None:
+            outgoing.places.append(place)
+        return place is not None
 
     def _pinned(self, length: int) -> Any:
         """Return pinned memory of the host for a frame that leaves this host."""
@@ -286,6 +263,11 @@ class Sender(End):
             )
         return self._host_memory.array((length,), np.dtype(np.uint8))
 
+    def _give_back(self, holders: list[Holder]) -> None:
+        """Return the slots of a message that cannot be sent; with the lock held."""
+        for keeper, _ in holders:
+            self._memory.give_back(keeper)
+
     # Copies of the host.
 
     def _copy(self, holders: list[Holder]) -> None:
@@ -295,21 +277,14 @@ class Sender(End):
                 if type(slot) is Slot and type(piece) is not DevicePiece:
                     _copy(slot.memory, piece)
         except BaseException:  # as Ctrl-C in the middle of a long copy
-            self._give_back(holders)
+            with self._lock:
+                self._give_back(holders)
             raise
-
-    def _give_back(self, holders: list[Holder]) -> None:
-        """Return the slots of a message that cannot be sent."""
-        with self._lock:
-            for keeper, _ in holders:
-                self._memory.give_back(keeper)
 
     # Copies of devices, and what waits for them.
 
     def _start_copies(self, outgoing: _Outgoing) -> bool:
         """Copy a frame's memory on its devices, and send the frame when that is done; False if it has none."""
-        if self._copies is None:
-            self._copies = DeviceCopies()
         copies = [
             (
                 piece,
@@ -321,8 +296,8 @@ class Sender(End):
         if not copies:
             return False
         outgoing.is_ready = False
-        with self._lock:
-            self._keep(outgoing)
+        with self._lock:  # until those before it, and its copies, are done
+            self._outbox.append(outgoing)
 
         def is_copied(error: Exception | None) -> None:
             with self._lock:
@@ -340,15 +315,11 @@ class Sender(End):
         except BaseException:
             with self._lock:
                 self._outbox.remove(outgoing)
-            self._give_back(outgoing.holders)
+                self._give_back(outgoing.holders)
             raise
         return True
 
     # With the lock held.
-
-    def _keep(self, outgoing: _Outgoing) -> None:
-        """Keep a frame until those before it, and its copies, are done."""
-        self._outbox.append(outgoing)
 
     def _send_ready(self) -> None:
         """Send what no longer waits for a device, in order."""
@@ -362,11 +333,7 @@ class Sender(End):
         if self.failure is not None or machine.has_ended:
             return
         number = machine.frames
-        carrier = self._carrier
-        body = outgoing.body
-        carrier.send(machine.frame(body, outgoing.inline), outgoing.bulk)
-        if carrier.wants_write is not self._is_writing:
-            self._watch()
+        self._post(machine.frame(outgoing.body, outgoing.inline), outgoing.bulk)
         if self._is_local:
             for keeper, _ in outgoing.holders:
                 machine.lend((number, keeper))
