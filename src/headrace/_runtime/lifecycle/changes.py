@@ -89,8 +89,8 @@ class Changes:
         self._changed: dict[Operator, None] = {}
         self._joining: list[tuple[Node, dict[Flow, Queue]]] = []
         self._applied = threading.Condition()
-        # The numbers of changes: asked for, about to be made, made.
-        self._asked = self._followed = self._done = 0
+        # The numbers of changes: asked for, made.
+        self._asked = self._done = 0
 
     def open(self) -> None:
         """Allow changes: the run begins."""
@@ -210,13 +210,13 @@ class Changes:
             with self._graph_lock:
                 graph.rebuild(*before)
                 self._is_preparing = False
-            gate.call(self._apply)  # a change before this one may have been put off
+            gate.call(partial(self._follow, self._asked))  # a change before this one may have been put off
             raise
         with self._graph_lock:
             self._is_preparing = False
             self._changed.update(dict.fromkeys(operators))
         self._asked += 1
-        gate.call(self._follow)
+        gate.call(partial(self._follow, self._asked))
 
     def _start(self, operators: list[Operator]) -> None:
         engine = self._engine
@@ -246,12 +246,8 @@ class Changes:
 
     # At a safe point, with the lock of the engine held.
 
-    def _follow(self) -> None:
-        """Let the run follow the graph."""
-        self._followed += 1
-        self._apply()
-
-    def _apply(self) -> None:
+    def _follow(self, asked: int) -> None:
+        """Let the run follow the graph, as so many changes have asked for."""
         if self._engine.gate.calls:
             return  # the last of several changes does it for all
         with self._graph_lock:
@@ -263,7 +259,7 @@ class Changes:
             with keeping_counts(self._engine, nodes):
                 connect(self._engine, nodes)
         with self._applied:
-            self._done = self._followed
+            self._done = asked
             self._applied.notify_all()
 
     def _adopt(self) -> None:

@@ -87,8 +87,6 @@ def run(fragment: Composition, control: RunControl, supplies: Supplies) -> Outco
 
 def run_async(fragment: Composition, control: RunControl, run_it: Callable[[], Outcome]) -> Future[Outcome]:
     """Call `run_it`, which runs a fragment, on a thread; if another run is in progress, raise here."""
-    from headrace._runtime.lifecycle.run import OutcomeFuture
-
     future = OutcomeFuture()
 
     def work() -> None:

@@ -19,7 +19,7 @@ from headrace._runtime.contexts.execution import ExecutionContext
 from headrace._runtime.contexts.input import InputContext
 from headrace._runtime.contexts.output import OutputContext
 from headrace._runtime.messages.queue import Queue
-from headrace._runtime.scheduling.node import MemberNode, Node
+from headrace._runtime.scheduling.node import Node
 from headrace._runtime.scheduling.notes import note
 from headrace._runtime.scheduling.resume import Ending
 from headrace._runtime.streams.node_streams import NodeStreams
@@ -134,9 +134,9 @@ class Group:
 
     # Before the run.
 
-    def make_member(self, operator: Operator) -> MemberNode:
+    def make_member(self, operator: Operator) -> Node:
         """Create the node of one of its operators."""
-        node = MemberNode(self.node.engine, operator)
+        node = Node(self.node.engine, operator)
         node.scheduled = self.node
         self.members.append(node)
         return node

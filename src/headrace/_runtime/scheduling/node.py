@@ -48,6 +48,8 @@ _IDLE = OperatorStatus.IDLE
 class Node(RunningOperator):
     """An operator in a run.
 
+    An operator of a group computes when the group does: its node is not scheduled itself, but that of the group.
+
     A field is changed in the node's compute; or under the engine's lock, if there is one; or before the run begins.
     The comments in `__init__` state which. Any thread may set `stop_requested` and append to `joining`.
     """
@@ -74,7 +76,16 @@ class Node(RunningOperator):
             "joined",
             "joining",
         ),
-        *("output_states", "place", "ready_queue", "resume", "routing", "shared_room"),
+        *(
+            "output_states",
+            "place",
+            "ready_queue",
+            "replayed",
+            "resume",
+            "routing",
+            "scheduled",
+            "shared_room",
+        ),
         *("stop_requested", "sweep", "wants_alone"),
     )
 
@@ -83,6 +94,10 @@ class Node(RunningOperator):
         # Set before the run begins.
         # The engine. Of any type: the engine knows its nodes, and they only announce themselves to it.
         self.engine = engine
+        # The node that is scheduled for this operator: itself, or that of its group. And what returns the number of
+        # frames that passed the group without a compute of this operator, which count as computes.
+        self.scheduled: Node = self
+        self.replayed: Callable[[], int] = int
         self.ready_queue: ReadyQueue
         # What is behind it in other processes, if it is the end of a flow from or to one.
         self.beyond: Beyond | None = operator._headrace.beyond
@@ -136,11 +151,6 @@ class Node(RunningOperator):
         self.stop_requested = False
         # The conditions that join in the run, until a worker takes them on.
         self.joining: deque[Condition] = deque()
-
-    @property
-    def scheduled(self) -> Node:
-        """The node that is scheduled for this operator: itself, or that of its segment."""
-        return self
 
     @property
     def has_gone_on(self) -> bool:
@@ -230,7 +240,7 @@ class Node(RunningOperator):
     @property
     def computes(self) -> int:
         """The number of computes it has finished in this run."""
-        return self.granted - self.remaining
+        return self.granted - self.remaining + self.replayed()
 
     @property
     def counted_queues(self) -> dict[str, tuple[Queue, ...]]:
@@ -254,14 +264,15 @@ class Node(RunningOperator):
         return [] if evaluated is None else evaluated.conditions
 
     def status(self) -> Any:
-        """Return the state of the node as a whole, for display."""
-        if not self.may_compute:
+        """Return the state of what is scheduled as a whole, for display."""
+        node = self.scheduled
+        if not node.may_compute:
             return _NEVER
-        if self.blockers:
+        if node.blockers:
             return _WAIT
-        if self.evaluated is None:
+        if node.evaluated is None:
             return _READY
-        return self.evaluated.combine(self.clock.timestamp(), only_check=True).status
+        return node.evaluated.combine(self.clock.timestamp(), only_check=True).status
 
     def activity(self) -> Any:
         """Return what the operator does, for display."""
@@ -277,18 +288,17 @@ class Node(RunningOperator):
 
     def join_condition(self, condition: Condition) -> None:
         """Evaluate `condition` from the next compute on; a worker adds it (`take_on_conditions`)."""
-        scheduled = self.scheduled
-        scheduled.joining.append(condition)
-        scheduled.announce()
+        self.scheduled.joining.append(condition)
+        self.announce()
 
     def announce(self) -> None:
         """Announce that something this node waits for may have happened."""
-        self.engine.announce(self)
+        self.engine.announce(self.scheduled)
 
     def request_stop(self) -> None:
-        """Never run this node again."""
-        self.stop_requested = True
-        self.engine.announce(self)
+        """Never run this node again, nor its group, which has nothing to do without it."""
+        self.stop_requested = self.scheduled.stop_requested = True
+        self.announce()
 
     # Methods for the engine.
 
@@ -337,47 +347,3 @@ class Node(RunningOperator):
         self.has_extra_work = (
             self.is_guarded or self.has_details or self.is_closing or self.shared_room is not None
         )
-
-
-class MemberNode(Node):
-    """An operator of a group: it computes when the group does, and is not scheduled itself.
-
-    Attributes
-    ----------
-    replayed
-        Returns the number of frames that passed without a compute of its own, which count as computes.
-    """
-
-    __slots__ = ("_scheduled", "replayed")
-
-    def __init__(self, engine: Any, operator: Operator) -> None:
-        super().__init__(engine, operator)
-        self._scheduled: Node = self
-        self.replayed: Callable[[], int] = int
-
-    @property
-    def computes(self) -> int:
-        """The number of frames that it has computed or that were replayed."""
-        return self.granted - self.remaining + self.replayed()
-
-    @property
-    def scheduled(self) -> Node:
-        """The node that is scheduled in its place."""
-        return self._scheduled
-
-    @scheduled.setter
-    def scheduled(self, node: Node) -> None:
-        self._scheduled = node
-
-    def status(self) -> Any:
-        """Return the state of the group."""
-        return self._scheduled.status()
-
-    def announce(self) -> None:
-        """Announce that something the group waits for may have happened."""
-        self._scheduled.announce()
-
-    def request_stop(self) -> None:
-        """Never run the group again: without this operator it has nothing to do."""
-        self.stop_requested = True
-        self._scheduled.request_stop()

@@ -31,6 +31,7 @@ from headrace.tensor import Tensor, as_tensor
 from headrace.tensor.copies import HostMemory
 from headrace.tensor.description import compute_layout
 from headrace.tensor.libraries import library_of
+from headrace.tensor.tree import leaves
 from headrace.tensor.tree import map as map_tree
 from headrace.tensor.types import DLDevice, DLDeviceType
 
@@ -64,7 +65,7 @@ class OtherDevices:
             return Batch([self.bring(part) for part in item])
         message = item if type(item) is Envelope else None
         data = item if message is None else message.data
-        if not _has_others(data, self._device_id):
+        if not any(_is_on_other(leaf, self._device_id) for leaf in leaves(data)):
             return item
         streams = self._streams
         own = streams.open()
@@ -133,17 +134,6 @@ class OtherDevices:
         own.wait(done)
         active().copy(own.handle, target, host, size)
         return between
-
-
-def _has_others(data: Any, device_id: int) -> bool:
-    found = False
-
-    def check(leaf: Any) -> Any:
-        nonlocal found
-        found = found or _is_on_other(leaf, device_id)
-
-    map_tree(check, data)
-    return found
 
 
 def _is_on_other(leaf: Any, device_id: int) -> bool:

@@ -28,7 +28,7 @@ from headrace._runtime.messages.ports import parts_of
 from headrace._runtime.streams.owners import PLAIN, memory_in
 from headrace.core.errors import ResentMemoryWarning, StreamError
 from headrace.tensor import Tensor
-from headrace.tensor.tree import map as map_tree
+from headrace.tensor.tree import leaves
 
 if TYPE_CHECKING:
     from headrace._runtime.messages.ports import OutputPort
@@ -213,14 +213,11 @@ def holds_memory(operator: Operator, key: int) -> bool:
 
 def _is_read_only(data: Any) -> bool:
     """Return whether all arrays of a message are read-only."""
-    are: list[bool] = []
+    arrays = [leaf for leaf in leaves(data) if isinstance(leaf, Tensor) or hasattr(type(leaf), "__dlpack__")]
+    return bool(arrays) and all(map(_is_array_read_only, arrays))
 
-    def ask(leaf: Any) -> Any:
-        if isinstance(leaf, Tensor):
-            are.append(leaf.is_readonly)
-        elif hasattr(type(leaf), "__dlpack__"):
-            are.append(not getattr(getattr(leaf, "flags", None), "writeable", True))
-        return leaf
 
-    map_tree(ask, data)
-    return bool(are) and all(are)
+def _is_array_read_only(array: Any) -> bool:
+    if isinstance(array, Tensor):
+        return array.is_readonly
+    return not getattr(getattr(array, "flags", None), "writeable", True)
