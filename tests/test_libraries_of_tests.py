@@ -14,7 +14,7 @@ from tests.harness import PATIENCE
 
 TESTS = Path(__file__).parent
 NAMES = (
-    *("av", "cupy", "jax", "ml_dtypes", "nbclient", "numba", "onnx", "onnxruntime"),
+    *("av", "cupy", "jax", "ml_dtypes", "nbclient", "numba", "onnx", "onnxruntime", "opentelemetry"),
     *("playwright", "pyarrow", "ray", "rerun", "scipy", "torch", "viztracer", "zenoh"),
 )
 OF_EXTRAS = ("aiohttp", "cv2", "mcap", "nvtx", "PIL", "prometheus_client", "rich", "shtab")

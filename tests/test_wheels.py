@@ -42,6 +42,7 @@ TESTS_OF = {
     "rerun": ["tests/viewer/test_rerun_outlet.py"],
     "record": ["tests/observe/recordings", "tests/cli/test_record_and_replay.py"],
     "nvtx": ["tests/observe/traces/test_nvtx_ranges.py"],
+    "otel": ["tests/observe/traces/test_otel_spans.py"],
     "completion": ["tests/cli/test_completion.py"],
     "zenoh": ["tests/topics/test_zenoh.py"],
     "tls": ["tests/link/test_between_hosts.py"],
@@ -51,6 +52,7 @@ TESTS_OF = {
 TOOLS = ["pytest>=8", "pytest-timeout>=2.3", "hypothesis>=6.100"]
 TOOLS_OF = {
     "inference": ["onnx>=1.16"],
+    "otel": ["opentelemetry-sdk>=1.20"],
     "view": ["mcap>=1.2"],
     "cluster": ["cryptography>=42"],
 }

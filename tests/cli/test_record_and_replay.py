@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import struct
 from collections import defaultdict
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from headrace.cli import main
 from headrace.observe import Recording, environment
+from tests.harness.processes import signal_python
 
 
 @pytest.fixture(autouse=True)
@@ -82,6 +84,14 @@ def test_a_recording_is_listed(app: str, capsys: pytest.CaptureFixture[str]) -> 
         ["camera.out", "output", "3"],
         ["show.value", "input", "3"],
     ]
+
+
+def test_a_recording_is_served_as_a_page_until_ctrl_c(app: str, folder: Path) -> None:
+    pytest.importorskip("aiohttp")
+    assert main(["record", app, "--ports", "camera", "-o", "a.mcap"]) == 0
+    done = signal_python(signal.SIGINT, "-m", "headrace", "replay", str(folder / "a.mcap"), "--page")
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
 
 
 def test_a_file_that_is_no_recording_is_refused(

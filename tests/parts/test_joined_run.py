@@ -21,6 +21,7 @@ from headrace.core.checks import compose
 from headrace.core.errors import GraphError
 from headrace.observe import (
     Dashboard,
+    OtelSpans,
     TraceWriter,
     Tracker,
     Watcher,
@@ -237,6 +238,21 @@ def test_a_part_that_is_gone_leaves_what_it_sent() -> None:
     recorded.join(tracker)
     assert tracker.statistics.operator("server.detector").count == 20
     assert not tracker.statistics.paths
+
+
+def test_a_span_leads_through_the_link() -> None:
+    sdk = pytest.importorskip("opentelemetry.sdk.trace")
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter, provider = InMemorySpanExporter(), sdk.TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    spans = OtelSpans(tracer=provider.get_tracer("test"))
+    assert spans.spans_parts
+    Recorded(lambda: Plant(1, [], size=3), ["edge", "server"]).join(spans)
+    names = {span.name for span in exporter.get_finished_spans()}
+    assert {"edge.camera", LINK, "server.detector"} <= names
+    assert len({span.context.trace_id for span in exporter.get_finished_spans()}) == 1
 
 
 @pytest.mark.parametrize("order", [(), ("edge", "server") * 20])

@@ -1,8 +1,7 @@
 """The boundary of a graph: the arrays that enter and leave it, and where they are.
 
 A graph works on fixed addresses. So an array that enters is copied to memory of the graph, and one that leaves is
-copied to new memory. Arrays that enter and share memory are copied as one, so that their copies share memory as
-well. Arrays that leave and share memory are refused: a receiver might change one and read the other.
+copied to new memory. Arrays that share memory are copied as one, so that their copies share memory as well.
 """
 
 from __future__ import annotations
@@ -74,9 +73,15 @@ def place_inputs(inputs: list[Input], leaves: Leaves, stream: gpu.StreamHandle) 
 
 
 class OutputArray:
-    """An array that leaves a graph: where the graph writes it, and what the copies look like."""
+    """An array that leaves a graph: where the graph writes it, and what the copies look like.
 
-    __slots__ = ("address", "address_of", "array", "before", "layout", "size")
+    Attributes
+    ----------
+    within
+        What it shares memory with, as one array, which is copied in its place; None if it shares none.
+    """
+
+    __slots__ = ("address", "address_of", "array", "before", "layout", "size", "within")
 
     def __init__(self, layout: Layout, array: Any) -> None:
         kind = layout.kind
@@ -85,6 +90,24 @@ class OutputArray:
         self.before, self.size = kind.extent(layout)
         self.address = kind.address(array) - self.before
         self.address_of = kind.address
+        self.within: OutputArray | None = None
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The addresses of its first byte, and of the first one behind it."""
+        return self.address, self.address + self.size
+
+    def is_like(self, other: OutputArray) -> bool:
+        """Return whether another array is the same elements."""
+        return self.layout == other.layout and self.address == other.address
+
+    def view(self, other: OutputArray, copied: Any) -> Any:
+        """Return what corresponds to another array, which is within this one, on a copy of this one."""
+        if other.is_like(self):
+            return copied
+        begin = self.address_of(copied) - self.before
+        address = begin + other.address - self.address + other.before
+        return other.layout.kind.at(other.layout, address, copied)
 
 
 class Output:
@@ -128,12 +151,41 @@ def outputs_of(emitted: dict[Boundary, Any]) -> list[Output]:
             outputs.append(Output(boundary, data))
         except Unsupported as error:
             raise Refusal(f"operator {boundary.node.name!r} emits at {boundary.port!r} {error}") from None
-    leaving = [(array, output.boundary) for output in outputs for array in output.arrays]
-    for group in groups_of([(array.address, array.address + array.size) for array, _ in leaving]):
-        if len(group) > 1:
-            boundary = leaving[group[0]][1]
+    return outputs
+
+
+def copied_arrays(outputs: list[Output]) -> list[OutputArray]:
+    """Return the arrays that are copied; those that share memory are copied as one."""
+    return list(dict.fromkeys([array.within or array for output in outputs for array in output.arrays]))
+
+
+def find_views(outputs: list[Output]) -> None:
+    """Find arrays that share memory, so that what is copied from them does as well."""
+    found = [(array, output.boundary) for output in outputs for array in output.arrays]
+    for numbers in groups_of([array.span for array, _ in found]):
+        if len(numbers) == 1:
+            continue
+        group = [found[number][0] for number in numbers]
+        boundary = found[numbers[0]][1]
+        begin, end = group[0].address, max(array.span[1] for array in group)
+        whole = next((array for array in group if array.span == (begin, end)), None)
+        whole = whole or _joined(group, begin, end)
+        others = [array for array in group if array is not whole]
+        if whole is None or not all(array.layout.kind.has_views or array.is_like(whole) for array in others):
             raise Refusal(
                 f"operator {boundary.node.name!r} emits at {boundary.port!r} something on the memory of something "
                 "else that leaves the segment; emit one of them, or a copy"
             )
-    return outputs
+        for array in others:
+            array.within = whole
+
+
+def _joined(arrays: list[OutputArray], begin: int, end: int) -> OutputArray | None:
+    """Return an array of all bytes from one address to another, of the library of one of these arrays."""
+    for array in arrays:
+        kind, _, _, dtype, device_id = array.layout
+        size = kind.itemsize(array.layout)
+        if kind.has_views and (end - begin) % size == 0:
+            layout = Layout(kind, ((end - begin) // size,), (size,), dtype, device_id)
+            return OutputArray(layout, kind.at(layout, begin, arrays))
+    return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.capture.boundary import Input, Output
+from headrace.capture.boundary import Input, Output, copied_arrays
 from headrace.gpu.executables import Executables
 from headrace.tensor.lent_arrays import OutputArrays
 from headrace.tensor.structures import Leaves, Structure, rebuild
@@ -60,13 +60,15 @@ class Graph:
         copied = [(number, input_) for number, input_ in enumerate(inputs) if input_.copied]
         self._entering = [(number, input_.address_of, input_.before) for number, input_ in copied]
         self._copied_back = [place for place, (_, input_) in enumerate(copied) if input_.is_copied_back]
-        sent = [array for output in outputs for array in output.arrays]
+        emitted = [array for output in outputs for array in output.arrays]
+        sent = copied_arrays(outputs)
         self._new = [OutputArrays(array.layout, stream) for array in sent]
         self._leaving = [
             (place, array.address_of, array.before) for place, array in enumerate(sent) if array.size
         ]
         # Whether what is emitted are these arrays, one at each output.
-        self._is_plain = all(output.is_array for output in outputs)
+        self._is_plain = all(output.is_array for output in outputs) and sent == emitted
+        self._sent = sent
 
     @property
     def copied_back(self) -> set[int]:
@@ -86,9 +88,20 @@ class Graph:
         return made if self._is_plain else self._emitted(made, values)
 
     def _emitted(self, made: list[Any], values: Leaves) -> list[Any]:
-        """Return what is emitted: the arrays that a launch writes, and values of the host."""
-        arrays = iter(made)
-        return [rebuild(each.structure, arrays, iter(each.values_for(values))) for each in self.outputs]
+        """Return what is emitted: the arrays that a launch writes, views of them, and values of the host."""
+        arrays = dict(zip(self._sent, made, strict=True))
+        emitted: list[Any] = []
+        for output in self.outputs:
+            found = [
+                arrays[array] if array.within is None else array.within.view(array, arrays[array.within])
+                for array in output.arrays
+            ]
+            emitted.append(
+                found[0]
+                if output.is_array
+                else rebuild(output.structure, iter(found), iter(output.values_for(values)))
+            )
+        return emitted
 
     def watch(self, replays: Replays, spans: Any) -> None:
         """Let an observer see every launch; `spans` tells where the work of each operator begins and ends."""
@@ -104,6 +117,7 @@ class Graph:
         for new in self._new:
             new.close()
         self._new.clear()
+        self._sent.clear()
         self.outputs.clear()
         self._kept.clear()
         for input_ in self.inputs:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
-from headrace.capture.boundary import Input, outputs_of, place_inputs
+from headrace.capture.boundary import Input, copied_arrays, find_views, outputs_of, place_inputs
 from headrace.capture.direct_compute import (
     DetailsFlow,
     DirectCompute,
@@ -125,7 +125,8 @@ def _capture(
         streams.join()
         outputs = outputs_of(emitted)
         kept += [array for node in group.members for array in vars(node.operator).values()]
-        for array in (array for output in outputs for array in output.arrays):
+        find_views(outputs)
+        for array in copied_arrays(outputs):
             if array.size:
                 addresses.copy(origin, array.address, array.size, enters=False)
         for each in copied:

@@ -58,6 +58,7 @@ LIBRARIES = {
     "Ray": (["ray"], "cluster"),
     "NVTX": (["nvtx"], "nvtx"),
     "CUPTI": (["cupti-python"], "cupti"),
+    "OpenTelemetry": (["opentelemetry-api"], "otel"),
     "Rich": (["rich"], "demo"),
     "Matplotlib": (["matplotlib"], "demo"),
 }

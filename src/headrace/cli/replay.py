@@ -5,6 +5,7 @@ examples:
   headrace replay app.py recording.mcap         at the recorded times
   headrace replay app.py recording.mcap --fast
   headrace replay recording.mcap --list         what a recording holds
+  headrace replay recording.mcap --page         look at it in the browser, message by message
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.usage = (
         "headrace replay PROGRAM FILE [--ports PORTS] [--fast] [options] [-- arguments of the program]\n"
-        "       headrace replay FILE --list"
+        "       headrace replay FILE --list | --page [--page-port PORT]"
     )
     add_program_arguments(parser)
     parser.add_argument("HEADRACE_REPLAY", nargs="?", metavar="FILE", help="the recording")
@@ -47,6 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="play a damaged recording up to the damage, with a warning",
     )
     parser.add_argument("--list", action="store_true", help="show what the recording holds, and run nothing")
+    parser.add_argument("--page", action="store_true", help="serve a page to look at it, and run nothing")
+    parser.add_argument(
+        "--page-port",
+        type=int,
+        default=0,
+        metavar="PORT",
+        help="the port of that page; any free one unless given",
+    )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -54,20 +63,38 @@ def main(options: argparse.Namespace) -> int:
     from headrace.observe import Recording, RecordingError
 
     recorded = options.HEADRACE_REPLAY
-    path = options.program if options.list else recorded
-    if path is None or (options.list and recorded is not None):
-        wanted = "one recording" if options.list else "a program and a recording, or a recording and --list"
+    shows = options.list or options.page
+    path = options.program if shows else recorded
+    if path is None or (shows and recorded is not None):
+        wanted = (
+            "one recording" if shows else "a program and a recording, or a recording and --list or --page"
+        )
         print(f"headrace replay: name {wanted}", file=sys.stderr)
         return 2
     is_strict = options.HEADRACE_REPLAY_STRICT == "1"
     try:
-        with Recording(path, strict=is_strict, _warns=options.list) as recording:
+        with Recording(path, strict=is_strict, _warns=shows) as recording:
             if options.list:
                 print(_listed(recording))
                 return 0
+            if options.page:
+                return _serve(recording, options.page_port)
     except (RecordingError, OSError, ImportError) as error:
         raise Failed(error) from None
     return run_program(options)
+
+
+def _serve(recording: Recording, port: int) -> int:
+    """Serve a page with the recording until Ctrl-C; return the exit status."""
+    from headrace.observe.dashboard.recording_page import RecordingPage
+
+    page = RecordingPage(recording, port=port)
+    try:
+        print(f"{recording.name}: {page.url} (Ctrl-C ends)", flush=True)
+        page.wait()
+    finally:
+        page.close()
+    return 0
 
 
 def _listed(recording: Recording) -> str:

@@ -52,4 +52,5 @@ from headrace.observe.recordings.snapshots import TensorCopy as TensorCopy
 from headrace.observe.recordings.snapshots import TensorMapCopy as TensorMapCopy
 from headrace.observe.service import MetricsServer as MetricsServer
 from headrace.observe.traces.nvtx_ranges import NvtxRanges as NvtxRanges
+from headrace.observe.traces.otel_spans import OtelSpans as OtelSpans
 from headrace.observe.traces.trace_writer import TraceWriter as TraceWriter

@@ -19,6 +19,7 @@
 ``HEADRACE_TRACE=out.json``                    write a trace, compressed if the name ends with ``.gz``
 ``HEADRACE_TRACE_METADATA=1``                  show the metadata of messages in the trace
 ``HEADRACE_NVTX=1``                            put an NVTX range around each compute
+``HEADRACE_OTEL=1``                            make spans of OpenTelemetry of the messages
 =============================================  ==================================================================
 """
 
@@ -178,6 +179,12 @@ def _nvtx_ranges() -> Watcher | None:
     return NvtxRanges() if is_set("HEADRACE_NVTX") else None
 
 
+def _spans() -> Watcher | None:
+    from headrace.observe.traces.otel_spans import OtelSpans
+
+    return OtelSpans() if is_set("HEADRACE_OTEL") else None
+
+
 _WATCHERS: dict[str, Callable[[], Watcher | None]] = {
     "HEADRACE_TRACK": _report,
     "HEADRACE_LOG": _print_ports,
@@ -185,4 +192,5 @@ _WATCHERS: dict[str, Callable[[], Watcher | None]] = {
     "HEADRACE_TRACE": _trace,
     "HEADRACE_DASHBOARD": _dashboard,
     "HEADRACE_NVTX": _nvtx_ranges,
+    "HEADRACE_OTEL": _spans,
 }

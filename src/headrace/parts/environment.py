@@ -17,7 +17,12 @@ from typing import Any
 from headrace.core.errors import GraphError
 from headrace.core.run_files import PART_RESTARTS
 
-SPANNING = ("HEADRACE_TRACK", "HEADRACE_TRACE", "HEADRACE_METRICS")
+SPANNING = (
+    "HEADRACE_TRACK",
+    "HEADRACE_TRACE",
+    "HEADRACE_METRICS",
+    "HEADRACE_OTEL",
+)
 """The variables that ask the driver to watch all parts, and nobody else."""
 DASHBOARD = "HEADRACE_DASHBOARD"
 BLAS_SPIN = "OPENBLAS_THREAD_TIMEOUT", "16"

@@ -70,10 +70,13 @@ class DeviceLibrary(Library):
 
     Attributes
     ----------
+    has_views
+        Whether an array may be a part of another.
     lasts
         Whether an array may be sent more than once (`links`).
     """
 
+    has_views: ClassVar[bool] = True
     lasts: ClassVar[bool] = False
 
     def layout(self, array: Any) -> Layout:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import gpu
 from headrace.gpu.stream_handle import LEGACY_DEFAULT_HANDLE
 from headrace.tensor import interface as interfaces
+from headrace.tensor.array_operators import ArrayOperators
 from headrace.tensor.capsule import (
     exporter_of,
     make_read_only_capsule,
@@ -72,14 +73,15 @@ class Described:
         return True
 
 
-class Tensor(Described):
+class Tensor(ArrayOperators, Described):
     """An array of any library: where its memory is, how it is laid out, and when it may be read.
 
     A tensor owns and copies nothing. It keeps the original array alive, and with it the memory. It supports DLPack,
     ``__cuda_array_interface__`` and ``__array_interface__``, whichever of them the array itself supports.
     Create one with :func:`headrace.as_tensor`.
 
-    It computes nothing. An array of it does, of any library: ``cupy.asarray(tensor) * 2``.
+    In expressions it behaves as an array: indexing, iteration, arithmetic, comparison and ``len``. The result is an
+    array of the library that computes on its memory (see the page about tensors in the documentation).
 
     Attributes
     ----------

@@ -26,6 +26,7 @@ def check(tensor: Any) -> None:
 def test_a_tensor_is_an_object() -> None:
     zeros = as_tensor(np.zeros((2, 3), np.float32))
     check(zeros)
+    assert (zeros + 1).tolist() == [[1, 1, 1], [1, 1, 1]]
     assert {zeros: "found"}[zeros] == "found"
 
 

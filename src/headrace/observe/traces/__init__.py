@@ -1,1 +1,1 @@
-"""Traces of a run: files for Perfetto, and NVTX ranges."""
+"""Traces of a run: files for Perfetto and their summaries, NVTX ranges, OpenTelemetry spans."""

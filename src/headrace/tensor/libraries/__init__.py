@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from importlib.machinery import PathFinder
 from typing import Any
@@ -171,6 +172,28 @@ def when_registered(forget: Callable[[], None]) -> None:
 def usual_module(device: DLDevice) -> str:
     """Return the module that programs usually work with on memory of a device, for advice."""
     return "cupy" if device.is_cuda else "numpy"
+
+
+@cache
+def computing_library() -> Library:
+    """Return the library that computes on memory of a GPU: CuPy or, where it is not installed, PyTorch.
+
+    Raises
+    ------
+    ImportError
+        If neither is installed, or neither finds the GPU.
+    """
+    for name in ("cupy", "torch"):
+        try:
+            library = library_named(name)
+        except ImportError:
+            continue
+        if library.is_in_use():
+            return library
+    raise ImportError(
+        "indexing and arithmetic with a tensor in memory of a GPU need CuPy (pip install cupy-cuda12x, or "
+        "cupy-cuda13x) or PyTorch with CUDA (pip install torch)"
+    )
 
 
 def private_memories(device_id: int, runs_cuda: bool) -> list[Callable[[], AbstractContextManager[Any]]]:

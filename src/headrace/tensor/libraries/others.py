@@ -211,6 +211,7 @@ class Buffers(DeviceLibrary):
 
     name = "cuda.core"
     types = ("cuda.Buffer", "headrace.Buffer")
+    has_views = False
 
     def for_type(self, kind: type) -> Library:
         """Return the library of buffers of a GPU, or of a device whose memory only the host can describe."""

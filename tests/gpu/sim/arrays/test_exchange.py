@@ -44,14 +44,23 @@ def test_a_tensor_that_another_stream_computes_is_ordered_first(machine: sim.Mac
     assert xp.asarray(tensor)[0, 0].get() == 5
 
 
-def test_an_expression_of_a_tensors_array_is_queued_on_the_current_stream(machine: sim.Machine) -> None:
+def test_expressions_of_arrays_and_tensors_are_arrays(machine: sim.Machine) -> None:
+    array = xp.ones(3)
+    tensor = as_tensor(array)
+    for result in (array + tensor, tensor + array, tensor - array):
+        assert type(result) is xp.ndarray
+    assert (array + tensor).get().tolist() == [2, 2, 2]
+
+
+def test_an_expression_of_a_tensor_is_queued_on_the_current_stream(machine: sim.Machine) -> None:
     stream = sim.Device(0).create_stream()
     with gpu.use_stream(stream):
-        array = xp.asarray(as_tensor(xp.ones((4096, 4096), dtype=xp.float32)))
-        result = 2 * array + 1
+        tensor = as_tensor(xp.ones((4096, 4096), dtype=xp.float32))
+        result = 2 * tensor + 1
+        assert type(result) is xp.ndarray
         assert not stream.record().is_done
-        array[0] = 7
-        assert (float(result[0, 0]), float(array[0, 0])) == (3, 7)
+        tensor[0] = 7
+        assert (float(result[0, 0]), float(tensor[0, 0])) == (3, 7)
 
 
 def test_memory_of_the_host_is_copied(machine: sim.Machine) -> None:

@@ -46,9 +46,16 @@ class _AnyTensor(type):
 
 
 class Tensor(_tensor.Tensor, metaclass=_AnyTensor):
-    """An array of any library; so are all of headrace's."""
+    """An array of any library, which is true, and equal to itself alone; so are all of headrace's."""
 
     __slots__ = ()
+
+    __eq__ = object.__eq__
+    __ne__ = object.__ne__
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        return True
 
     # Those of headrace's class, without their setters.
     data, device, shape, strides = (
