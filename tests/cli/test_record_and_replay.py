@@ -80,7 +80,7 @@ def test_a_recording_is_listed(app: str, capsys: pytest.CaptureFixture[str]) -> 
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("Shows: 6 messages, ")
     assert lines[2].split() == ["port", "direction", "messages", "first", "last"]
-    assert [line.split()[:3] for line in lines[3:]] == [
+    assert [line.split()[:3] for line in lines[4:]] == [
         ["camera.out", "output", "3"],
         ["show.value", "input", "3"],
     ]

@@ -109,6 +109,6 @@ def _listed(recording: Recording) -> str:
         times = [time / 1e9 for one, time in outline if one == port]
         span = (f"{times[0]:.3f} s", f"{times[-1]:.3f} s") if times else ("", "")
         rows.append((port.name, "output" if port.is_output else "input", str(len(times)), *span))
-    lines = table(("port", "direction", "messages", "first", "last"), rows, is_ruled=False, left=2)
+    lines = table(("port", "direction", "messages", "first", "last"), rows, left=2)
     title = f"{recording.run.application}: {len(recording)} messages, {seconds:.3f} s{state}"
     return "\n".join([title, "", *lines])

@@ -287,13 +287,11 @@ class Observation:
         """Warn of messages that somebody wants to see, and that are not there in replays."""
         ports: list[OutputInfo | QueueInfo] = []
         for operator in segment.operators:
-            ports += operator.outputs
-            ports += operator.inputs
-        watchers = [watcher for watcher in self.watchers if watcher.wants_data]
+            ports += (*operator.outputs, *operator.inputs)
         unseen = [
             port.name
             for port in ports
-            if port.is_inner and any(watcher.watches(port) for watcher in watchers)
+            if port.is_inner and any(each.wants_data and each.watches(port) for each in self.watchers)
         ]
         if unseen:
             _log.warning(

@@ -327,12 +327,14 @@ class _Timespan:
 
     Attributes
     ----------
+    figures
+        The figures of the run.
     host
         The durations of each operator's computes in this time.
     """
 
     def __init__(self, figures: RunFigures, window: int, now: int) -> None:
-        self._figures, self._window = figures, window
+        self.figures, self._window = figures, window
         self._until = now if window and now else figures.newest
         self.since = self._until - window if window else ALWAYS
         self.host = {operator: self.of("host", operator) for operator in figures._run.operators}
@@ -342,20 +344,16 @@ class _Timespan:
 
     def of(self, kind: str, key: Any) -> Occurrences:
         """Return the durations of something in this time."""
-        durations = self._figures.durations(kind, key)
+        durations = self.figures.durations(kind, key)
         return durations.between(self.since, self._until) if self._window else durations.whole
 
     def count(self, kind: str, key: Any) -> int:
         """Return the number of durations in all of the run."""
-        return self._figures.durations(kind, key).whole.count
-
-    def ticks(self, operator: OperatorInfo) -> tuple[int, int]:
-        """Return the number of late ticks of an operator, and of those that were skipped, in all of the run."""
-        return self._figures._ticks[operator]
+        return self.figures.durations(kind, key).whole.count
 
     def waits(self, operator: OperatorInfo) -> tuple[float | None, float | None]:
         """Return the shares of sampled computes without the processor, and at most for the interpreter's lock."""
-        waited, for_lock, took, count = self._figures._cpu_times[operator].tolist()
+        waited, for_lock, took, count = self.figures._cpu_times[operator].tolist()
         return (waited / took, for_lock / took) if count >= FEW and took else (None, None)
 
     def waiting(self, operator: OperatorInfo) -> dict[str, float]:
@@ -368,7 +366,7 @@ class _Timespan:
         """Return how many there were in a second; in the whole run, from the first of them to the last."""
         if not self._window:
             return events.rate
-        return events.rate_until(max(self.since, self._figures._run.started), self._until, _SHORTEST)
+        return events.rate_until(max(self.since, self.figures._run.started), self._until, _SHORTEST)
 
     def share(self, load: float, places: int = 1) -> float:
         """Return the part of the time of so many places that a load takes."""
@@ -378,7 +376,7 @@ class _Timespan:
 def _operator(operator: OperatorInfo, time: _Timespan) -> OperatorStatistics:
     host, span, exact = time.host[operator], time.of("span", operator), time.of("exact span", operator)
     is_bound = exact.count * 10 < span.count
-    late, skipped = time.ticks(operator)
+    late, skipped = time.figures._ticks[operator]
     waits, interpreter = time.waits(operator)
     faults: Any = dict(zip(FAULTS, operator.faults.numbers, strict=True))
     return OperatorStatistics(

@@ -172,19 +172,14 @@ def milliseconds(nanoseconds: float) -> str:
     return f"{value:.3f}" if value < 100 else f"{value:.1f}"
 
 
-def table(
-    header: Sequence[str], rows: Iterable[Sequence[str]], is_ruled: bool = True, left: int = 1
-) -> list[str]:
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[str]:
     """Return the lines of a table; the first columns are aligned to the left, and all others to the right."""
-    rows = [header, *rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    return [
         "  ".join(
             cell.ljust(width) if at < left else cell.rjust(width)
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
-        for row in rows
+        for row in (header, ["-" * width for width in widths], *rows)
     ]
-    if is_ruled:
-        lines.insert(1, "  ".join("-" * width for width in widths))
-    return lines
