@@ -117,19 +117,13 @@ def progress_of(loop: Loop, *alive: str) -> ProgressOfParts:
     return found
 
 
-def answer(loop: Loop, progress: ProgressOfParts, name: str, call: Call, said: PartProgress) -> None:
-    """Do as the driver does when a part says what it has done."""
-    progress.note(name, said)
-    loop.calls.answer(Reply(call.number, said))
-
-
 def test_progress_waits_for_the_answers_of_all_parts_that_are_there(loop: Loop) -> None:
     progress = progress_of(loop, "edge", "server")
     found = loop.call(progress.find)
     assert loop.woken.acquire(timeout=PATIENCE)
     edge, server = loop.take("edge", "server")
     assert (edge.method, server.method) == ("progress", "progress")
-    answer(loop, progress, "edge", edge, part(edge_camera=3))
+    loop.calls.answer(Reply(edge.number, part(edge_camera=3)))
     assert not found.done()
     progress.leave("server", part(server_detector=9))
     loop.calls.leave("server", is_over=True)

@@ -213,7 +213,7 @@ class _Awaiting:
         monkeypatch.setattr(worker_module.waits, "wait_for_futures", self._look)
 
     def join(self) -> None:
-        self.tell(Connect((FLOW.name,), (0,), (("127.0.0.1", 2),)))
+        self.tell(Connect(((FLOW.name, 0, ("127.0.0.1", 2)),)))
         self.worker._join(self.worker.cut)
 
     def _look(self, futures: list[Any], seconds: float) -> bool:
@@ -243,7 +243,7 @@ def test_a_part_waits_no_longer_for_the_link_of_one_that_the_driver_has_lost(
     waiting = _Awaiting(monkeypatch, lambda look: look == 3 and waiting.tell(Lost(lost)))
     waiting.join()
     assert waiting.looks == (3 if lost == "a" else 100)
-    waiting.tell(Connect((FLOW.name,), (1,), (("127.0.0.1", 3),)))  # it was started again
+    waiting.tell(Connect(((FLOW.name, 1, ("127.0.0.1", 3)),)))  # it was started again
     assert waiting.worker._lost == {lost} - {"a"}
 
 
@@ -341,7 +341,7 @@ def test_a_part_leaves_when_it_is_told_so_and_no_signal_is_for_it_meanwhile(
 
 def test_a_part_that_waits_for_a_link_hears_of_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other part was started again meanwhile, and connects a link of another epoch."""
-    another = Connect((FLOW.name,), (1,), (("127.0.0.1", 3),))
+    another = Connect(((FLOW.name, 1, ("127.0.0.1", 3)),))
     waiting = _Awaiting(monkeypatch, lambda look: look == 3 and waiting.tell(another))
     waiting.join()
     wait_until(lambda: len(waiting.linked) == 2, "the other link")

@@ -49,7 +49,7 @@ from headrace.parts.environment import DASHBOARD, SPANNING, Launch, environment_
 from headrace.parts.hosting import open_here
 from headrace.parts.lines import print_lines
 from headrace.parts.messages import WORKER_ADDRESS
-from headrace.parts.outcomes import PartProgress, ProgressOfParts, merge
+from headrace.parts.outcomes import ProgressOfParts, merge
 from headrace.parts.supervision import (
     GRACE,
     SILENCE,
@@ -79,6 +79,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headrace.parts")
 _LONGEST = 1.0  # seconds after which the main thread looks for signals in any case
 _SOON = 0.3  # seconds from the end of one thing of a process to that of the others, such as its links
+_WORD = 2.0  # seconds from the end of a connection to the word of whoever started the process
 _INHERITED = ("HEADRACE_", "HOLOSCAN_")
 _OF_THE_HOST = frozenset(
     (
@@ -593,8 +594,7 @@ class Driver:
             for call in self._calls.values_of(part):
                 self._post(part, call)
         for part, own in ends.items():
-            names, epochs, addresses = zip(*own, strict=True) if own else ((), (), ())
-            self._post(part, messages.Connect(names, epochs, addresses))
+            self._post(part, messages.Connect(tuple(own)))
 
     def _epoch(self, flow: CutFlow) -> int:
         """Return the epoch of the link of a flow now."""
@@ -668,9 +668,6 @@ class Driver:
                 self._carry_out(supervisor.idle(part, report, wave, now))
             case messages.AtRisk(flow, count, holders):
                 supervisor.at_risk(part, flow, count, holders)
-            case messages.Reply(_, PartProgress() as progress):
-                self.progress.note(part, progress)
-                self._calls.answer(message)
             case messages.Reply():
                 self._calls.answer(message)
             case messages.Ended():
@@ -814,22 +811,20 @@ class Driver:
             self._on_message(process)
         if self._processes.get(process.part) is not process:
             return
-        if process.channel is None or self._hosting.is_here:
+        if process.channel is None:
             self._exit(process)
         else:
             self._ending[process] = monotonic() + _SOON
 
     def _on_closed(self, process: Process) -> None:
         """Handle the end of a connection: whoever started the process says how it has ended, if that is known."""
-        assert process.channel is not None
         state = self.supervisor.parts[process.part].state
         self._forget(process.channel)
         process.detach()
         if process.is_gone:
             self._exit(process)
-        elif state > State.SPAWNED and not self._hosting.is_here:
-            # What it has printed comes before the word of its agent.
-            self._ending[process] = monotonic() + (GRACE if state >= State.REPORTED else _SOON)
+        elif state > State.SPAWNED:  # what it has printed comes before the word of its agent
+            self._ending[process] = monotonic() + (GRACE if state >= State.REPORTED else _WORD)
 
     def _exit(self, process: Process) -> None:
         """Do without a process, which is gone, and let the others wait no longer for what it has not said."""

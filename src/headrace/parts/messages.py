@@ -78,9 +78,7 @@ class RunOver:
 class Connect:
     """Connect the links of these flows: each has an epoch, and the process of its receiver listens there."""
 
-    flows: tuple[str, ...]
-    epochs: tuple[int, ...]
-    addresses: tuple[Address, ...]
+    ends: tuple[tuple[str, int, Address], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace import waits
@@ -33,6 +34,8 @@ from headrace.core.outcome import (
 from headrace.parts.cut_flow import FlowCounts, under_way
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from headrace.parts.calls import Calls
     from headrace.parts.cut import Cut
     from headrace.parts.cut_flow import CutFlow
@@ -266,14 +269,17 @@ class ProgressOfParts:
         """Return the progress of now, or else of the end; from any thread."""
         calls = self.calls
         if calls is not None and not calls.is_here:
-            answers = [calls.call(part, "progress") for part in self._alive()]
-            waits.wait_for_futures(answers, _PATIENCE)
+            answers = {part: calls.call(part, "progress") for part in self._alive()}
+            for part, answer in answers.items():
+                answer.add_done_callback(partial(self._note, part))
+            waits.wait_for_futures(list(answers.values()), _PATIENCE)
         parts = dict(self._parts)
         return merge_progress(self._name, self.calls is not None, self._operators, self._flows, parts)
 
-    def note(self, part: str, progress: PartProgress) -> None:
-        """Note what a part says."""
-        self._parts[part] = progress
+    def _note(self, part: str, answer: Future[PartProgress | None]) -> None:
+        said = answer.result()
+        if said is not None:  # it has not ended before it could say so
+            self._parts[part] = said
 
     def leave(self, part: str, progress: PartProgress | None = None) -> None:
         """Note that a part has ended with this progress, or is lost."""

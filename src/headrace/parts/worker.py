@@ -57,7 +57,7 @@ from headrace.parts.messages import TOKEN, WORKER_ADDRESS
 from headrace.parts.outcomes import PartProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from headrace.core.run_options import RunOptions
     from headrace.link.listener import Taker
@@ -237,7 +237,7 @@ class Worker:
         self._is_linked = threading.Event()
         self._has_ends = False  # whether the driver has said where links are connected
         self._connecting = threading.Lock()  # those of a former process come first
-        self._has_started = self._is_draining = False
+        self._has_started = False
         self._early: list[messages.Call] = []  # before the operators have started
         self._wave = 0
         self._lock = threading.Lock()
@@ -332,7 +332,7 @@ class Worker:
         self.channel.send(messages.Composed(describe(cut.application), self._port.address, os.getpid()))
         waits.wait(self._is_linked)
 
-    def _connect_all(self, ends: list[tuple[str, Address, int]], is_first: bool) -> None:
+    def _connect_all(self, ends: Iterable[tuple[str, int, Address]], is_first: bool) -> None:
         """Connect links: all that there are, or later those with parts that were started again.
 
         The driver is heard meanwhile: a peer may be lost.
@@ -344,7 +344,7 @@ class Worker:
         ends = sorted(ends, key=lambda end: flows[end[0]] not in cut.outgoing)
         try:
             with self._connecting:
-                for name, address, epoch in ends:
+                for name, epoch, address in ends:
                     flow = flows.pop(name)
                     self._epochs[name] = epoch
                     try:
@@ -503,8 +503,8 @@ class Worker:
 
     def _handle(self, message: Any) -> None:
         match message:
-            case messages.Connect(flows, epochs, addresses):
-                ends = list(zip(flows, addresses, epochs, strict=True))
+            case messages.Connect(ends):
+                flows = {name for name, _, _ in ends}
                 self._lost -= {self._peer(each) for each in self._flows if each.name in flows}
                 is_first, self._has_ends = not self._has_ends, True
                 threading.Thread(target=self._connect_all, args=(ends, is_first), daemon=True).start()
@@ -529,18 +529,12 @@ class Worker:
                 self.channel.post(messages.Reply(number, found))
             case messages.Call(number, "pause", (is_paused,)):
                 self._pause(number, is_paused)
-            case messages.Call(number, "drain"):
-                with self._lock:
-                    self._is_draining, has_started = True, self._has_started
-                if has_started:
-                    self._drain()
-                self.channel.post(messages.Reply(number))
-            case messages.Call():  # sets a value
+            case messages.Call():
                 with self._lock:
                     if not self._has_started:
                         self._early.append(message)
                         return
-                self._set(message)
+                self._answer(message)
             case messages.Ask(wave):
                 self._wave = wave
                 self.cut.idleness.ask()
@@ -553,29 +547,28 @@ class Worker:
             with self._lock:  # those that come while earlier ones are set stay behind them
                 early, self._early = self._early, []
                 self._has_started = not early
-            for wanted in early:
-                self._set(wanted)
+            for call in early:
+                self._answer(call)
         self.channel.post(messages.Started())
-        if self._is_draining:
-            self._drain()
 
-    def _drain(self) -> None:
-        """End the sources of the part."""
-        assert self.control is not None
-        self.control.drain_wanted = True
-        drain(self.cut.application)
-
-    def _set(self, call: messages.Call) -> None:
-        """Set a value of an operator, and answer with the error if it was refused."""
+    def _answer(self, call: messages.Call) -> None:
+        """End the sources of the part, or set a value, and answer with the error if it was refused."""
         failure = None
-        wanted, method, name, value = call.arguments
         try:
-            operators = (each._headrace.declared for each in self.cut.application.graph)
-            operator = next(each for each in operators if each.name == wanted)
-            getattr(operator, method)(name, pickle.loads(value))
+            if call.method == "drain":
+                assert self.control is not None
+                self.control.drain_wanted = True
+                drain(self.cut.application)
+            else:
+                self._set(*call.arguments)
         except Exception as error:
             failure = Failure.of(error)
         self.channel.post(messages.Reply(call.number, failure))
+
+    def _set(self, wanted: str, method: str, name: str, value: bytes) -> None:
+        operators = (each._headrace.declared for each in self.cut.application.graph)
+        operator = next(each for each in operators if each.name == wanted)
+        getattr(operator, method)(name, pickle.loads(value))
 
     def _pause(self, number: int, is_paused: bool) -> None:
         """Pause, and tell the driver when nothing computes any more; or go on."""
