@@ -186,11 +186,6 @@ def test_addresses_of_workers(given: str, host: str) -> None:
     assert worker_host({"HEADRACE_WORKER_ADDRESS": given}) == host
 
 
-def test_a_killed_process_ends_the_run(capfd: pytest.CaptureFixture[str]) -> None:
-    assert drive("kill@run") == 1
-    assert "PartLost: fragment 'b': its process " in lines(capfd)[1]
-
-
 @pytest.mark.parametrize(
     ("what", "status", "told"),
     [
@@ -208,11 +203,6 @@ def test_a_process_that_ends_before_it_has_composed_says_how(
 ) -> None:
     assert drive(what) == status
     assert re.search(told.format("[0-9]+"), lines(capfd)[1])
-
-
-def test_an_error_comes_out_as_itself(capfd: pytest.CaptureFixture[str]) -> None:
-    assert drive("raise@run") == 1
-    assert "LookupError: no such part number; raised in compute of operator 'b.middle'" in lines(capfd)[1]
 
 
 def test_a_part_that_is_lost_is_started_again(capfd: pytest.CaptureFixture[str]) -> None:
