@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -22,6 +23,18 @@ from benchmarks.sides import command, measuring, report
 from benchmarks.sides.measuring import Measured, Places
 from benchmarks.sides.scenario import HOLOSCAN, Scenario, Way, sdk_version
 from benchmarks.sides.scenarios import SCENARIOS
+from tests.harness.processes import forking
+
+pytestmark = pytest.mark.usefixtures("forks")
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[None]:
+    """What is measured runs in forks of a process that has imported headrace."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "Popen", forking())
+        yield
+
 
 WORK = Scenario("work", "Some work", "µs", (Way("headrace", "chains:none"), Way("by hand", "chains:none")))
 

@@ -37,6 +37,7 @@ PLANTS = [
         "event-1",
         (_LOST,),
         order=34,
+        is_dear=True,
     ),
     Plant(
         "an announcement wakes nobody",
@@ -87,6 +88,7 @@ PLANTS = [
         "event-1",
         (_LOST,),
         order=5,
+        is_dear=True,
     ),
     # Work.
     Plant(
@@ -104,6 +106,7 @@ PLANTS = [
         "                if True:\n",
         "uneven-fan-2",
         (_LOST, _WRONG),
+        is_dear=True,
     ),
     Plant(
         "room that a receive makes wakes nobody",
@@ -283,6 +286,7 @@ PLANTS = [
         "two-beats-2",
         (_TIME, _WRONG),
         order=4,
+        is_dear=True,
     ),
     Plant(
         "every worker keeps the time",
@@ -553,6 +557,7 @@ PLANTS = [
         "pause-two-queues-1",
         (_SPIN,),
         order=3,
+        is_dear=True,
     ),
     Plant(
         "a worker stands still although a step is left",
@@ -605,6 +610,7 @@ PLANTS = [
         "alone-2",
         (_WRONG, _ERROR),
         order=8,
+        is_dear=True,
     ),
     Plant(
         "the end of a compute that was alone wakes nobody",
@@ -630,6 +636,7 @@ PLANTS = [
         "alone-in-vain-2",
         (_LOST, _HANG, Kind.LIVELOCK),
         order=7,
+        is_dear=True,
     ),
     # Links to other processes.
     Plant(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from headrace_holoscan.compare import main
+from tests.harness.processes import forking
 
 EXAMPLE = """
 from holoscan.core import Application
@@ -61,7 +63,10 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_examples_end_well_and_tests_pass(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_examples_end_well_and_tests_pass(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(subprocess, "Popen", forking())
     assert main([str(checkout / "examples"), str(checkout / "tests")]) == 0
     printed = capsys.readouterr().out
     assert "| ping/python/ping.py | ends well |" in printed
@@ -72,8 +77,11 @@ def test_examples_end_well_and_tests_pass(checkout: Path, capsys: pytest.Capture
     assert "2 of 5 tests pass, and 1 are skipped." in printed
 
 
-def test_another_interpreter_says_what_counts(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_interpreter_says_what_counts(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """An interpreter without the SDK: nothing ends well there."""
+    monkeypatch.setattr(subprocess, "Popen", forking())
     shutil.rmtree(checkout / "examples" / "broken")
     (checkout / "tests" / "unit" / "test_missing.py").unlink()
     bare = checkout / "python"

@@ -155,7 +155,8 @@ def test_what_does_not_end_is_stopped_after_half_of_the_time() -> None:
 
         def compose(self) -> None:
             numbers = Numbers(self, CountCondition(self, 1), name="numbers")
-            work = Work(self, name="work", at={5: self.terminate})
+            every = PeriodicCondition(self, "1ms")  # it waits between its rounds
+            work = Work(self, every, name="work", at={5: self.terminate})
             for sender in (work, numbers):
                 self.add_flow(sender, work, size=8)
 
