@@ -27,10 +27,13 @@ from typing import Any
 
 import pytest
 
-from tests.harness.application import THOROUGH
-from tests.harness.threads import PATIENCE
 from tests.workers import TestsOfFile, put_long_files_first
 
+# Whether to take more examples of properties, schedules and combinations than `make test` has time for.
+THOROUGH = os.environ.get("HEADRACE_TESTS") == "thorough"
+# The seconds that a test waits for what must happen, in another thread or process, before it fails. No test is
+# about how long something takes: a machine may be busy with other work, and a thread may not run for seconds.
+PATIENCE = 240.0
 LIMIT = float(os.environ.get("HEADRACE_TEST_LIMIT", PATIENCE + 60))
 LAST_LIMIT = float(os.environ.get("HEADRACE_TEST_LAST_LIMIT", LIMIT + 60))
 _stderr = 2

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.processes import run_forked, run_python
+from tests.harness.processes import run_forked
 
 HANGING = """
 import threading
@@ -53,7 +53,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
         folder,
     ]
     limits = {"HEADRACE_TEST_LIMIT": "0.5", "HEADRACE_TEST_LAST_LIMIT": "3600"}
-    done = run_python(*arguments, folder, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", **limits)
+    done = run_forked(*arguments, folder, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", **limits)
     return done.stdout + done.stderr
 
 

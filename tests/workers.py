@@ -28,6 +28,15 @@ LONG = (
 )
 """The files that take more than four seconds, by the ends of their paths."""
 
+WITH_PYTORCH = (
+    *("_runtime/streams/test_owners.py", "core/test_knob_types.py", "holoscan/tests/test_torch_formats.py"),
+    *("inference/test_torch_model.py", "link/test_codec.py", "resources/test_allocators.py"),
+    *("resources/test_blocks_in_pipelines.py", "resources/test_memory_for_libraries.py"),
+    *("tensor/test_array_operators.py", "tensor/test_device_arrays.py", "tensor/test_leaks.py"),
+    *("tensor/test_libraries.py", "tensor/test_read_only.py", "tensor/test_tensor.py"),
+)
+"""The files that import PyTorch or JAX, which takes seconds: one process runs all of them."""
+
 
 def put_long_files_first(items: list[pytest.Item]) -> None:
     """Order tests by their files, otherwise as they are."""
@@ -62,14 +71,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadFileScheduling
 
     class _Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            """Return what one process runs: a file, or those that share what they import."""
+            file = super()._split_scope(nodeid)
+            return "with PyTorch" if file.endswith(WITH_PYTORCH) else file
+
         def remove_node(self, node: Any) -> str | None:
             """Leave out the file in which a process died: another would die of it as well."""
             given = self.assigned_work[node]
-            crashed = next((file for file, tests in given.items() if not all(tests.values())), None)
-            if crashed is not None:
-                del given[crashed]
+            running = [(unit, item) for unit in given for item, is_done in given[unit].items() if not is_done]
+            if running:
+                unit, item = running[0]
+                del given[unit][item]
+                if all(given[unit].values()):
+                    del given[unit]
             super().remove_node(node)
-            return crashed
+            return running[0][1].partition("::")[0] if running else None
 
         def _reschedule(self, node: Any) -> None:
             """Give a process that took the place of one a second file, without which it would not begin."""

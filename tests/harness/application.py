@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from headrace.core import Clock, Scheduler
 from headrace.gpu.sim import machine as simulated
 from headrace.resources import ManualClock
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
+from tests.limits import THOROUGH
 
 MakeScheduler = Callable[..., Scheduler]
 
@@ -29,8 +29,6 @@ def event_based(app: Application, workers: int = 2, **settings: Any) -> Schedule
     return EventBasedScheduler(app, worker_thread_number=workers, **_in_virtual_time(app, settings))
 
 
-# Whether to take more examples of properties, schedules and combinations than `make test` has time for.
-THOROUGH = os.environ.get("HEADRACE_TESTS") == "thorough"
 # The two schedulers with threads are one scheduler under two names; here they differ in the number of threads.
 THREADED: list[MakeScheduler] = [multi_thread, event_based] if THOROUGH else [event_based]
 SCHEDULERS: list[MakeScheduler] = [greedy, *THREADED]

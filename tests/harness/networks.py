@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from tests.harness.threads import PATIENCE
+from tests.limits import PATIENCE
 
 T = TypeVar("T")
 _CLONE_NEWNET = 0x40000000

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.harness.fork_server import NAME, Popen
-from tests.harness.threads import PATIENCE
+from tests.limits import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

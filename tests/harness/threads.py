@@ -8,9 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# The seconds that a test waits for what must happen, in another thread or process, before it fails. No test is
-# about how long something takes: a machine may be busy with other work, and a thread may not run for seconds.
-PATIENCE = 240.0
+from tests.limits import PATIENCE
 
 
 def wait_until(happened: Callable[[], object], what: str) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tests.harness.threads import PATIENCE
+from tests.limits import PATIENCE
 
 from .faults import Fault, Kind
 

@@ -16,7 +16,7 @@ import pytest
 from headrace.core.errors import LinkError
 from headrace.link.carrier import Carrier, CarrierClosed
 from headrace.link.protocol import Kind, pack_message
-from tests.harness.threads import PATIENCE
+from tests.limits import PATIENCE
 from tests.link.connections import CARRIERS, descriptors, receive, tcp_sockets, wait_for_descriptors
 
 STREAMS = ["unix", "tcp", "tls"]

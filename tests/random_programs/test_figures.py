@@ -22,8 +22,9 @@ from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.core import IOSpec
 from headrace.core.error_policy import skip
 from headrace.observe import Miss, TraceWriter, watch
-from tests.harness.application import THOROUGH, App, greedy
+from tests.harness.application import App, greedy
 from tests.harness.operators import Step
+from tests.limits import THOROUGH
 from tests.observe.traces.traces import load
 from tests.random_programs.figures import FATES as ENDS
 from tests.random_programs.figures import told_by_a_page

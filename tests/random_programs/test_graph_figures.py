@@ -17,7 +17,8 @@ import pytest
 
 from headrace.gpu import sim
 from headrace.observe import Statistics, TraceWriter, watch
-from tests.harness.application import THOROUGH, App, event_based, greedy
+from tests.harness.application import App, event_based, greedy
+from tests.limits import THOROUGH
 from tests.observe.traces.traces import load
 from tests.random_programs.figure_graphs import MS, Graph
 from tests.random_programs.figures import FATES, told_by_a_page
