@@ -257,7 +257,7 @@ def test_a_connection_that_wants_something_else_is_refused(said: Purpose) -> Non
 def test_a_stranger_that_says_nothing_or_nonsense_harms_nobody() -> None:
     folder = TopicFolder()
     with published() as publication:
-        place = folder.base.joinpath(*folder.names) / max(folder.publishers("a")).place
+        place = folder.path / max(folder.publishers("a")).place
         silent, noisy = (socket.socket(socket.AF_UNIX) for _ in range(2))
         with silent, noisy:
             silent.connect(str(place))
@@ -309,7 +309,7 @@ def test_a_folder_that_is_opened_to_others_meanwhile_is_reported_and_the_rest_go
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     folder = TopicFolder()
-    place = folder.base.joinpath(*folder.names)
+    place = folder.path
     with published() as publication, reading() as reader:
         await_subscribers(publication)
         place.chmod(0o755)

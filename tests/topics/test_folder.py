@@ -127,13 +127,13 @@ def test_the_environment_chooses_the_folder(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.delenv("HEADRACE_TOPICS", raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     TopicFolder().publishers()
-    assert (tmp_path / "headrace" / "topics").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "headrace-topics").stat().st_mode & 0o777 == 0o700
     monkeypatch.setenv("HEADRACE_TOPICS", str(tmp_path / "mine"))
     TopicFolder().publishers()
     assert (tmp_path / "mine").is_dir()
     monkeypatch.delenv("HEADRACE_TOPICS")
     monkeypatch.delenv("XDG_RUNTIME_DIR")
-    assert repr(TopicFolder()) == f"TopicFolder('/tmp/headrace-{os.geteuid()}/topics')"
+    assert repr(TopicFolder()) == f"TopicFolder('/tmp/headrace-topics-{os.geteuid()}')"
 
 
 def test_a_watch_tells_of_a_new_publisher_that_listens_already(folder: TopicFolder) -> None:
@@ -170,12 +170,12 @@ def test_a_folder_that_is_removed_while_it_is_used_is_made_again(
     opened = os.open
     left = times
 
-    def remove_and_open(*arguments: Any, dir_fd: int | None = None) -> int:
+    def remove_and_open(path: Any, *arguments: Any) -> int:
         nonlocal left
-        if dir_fd is not None and left:
+        if path == folder.path and left:
             left -= 1
             folder.path.rmdir()
-        return opened(*arguments, dir_fd=dir_fd)
+        return opened(path, *arguments)
 
     monkeypatch.setattr(os, "open", remove_and_open)
     announcement = announce(folder, "a")

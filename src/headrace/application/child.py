@@ -76,8 +76,8 @@ def run_child(end: socket.socket, beat: Any) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     threading.Thread(target=_note_life, args=(beat,), daemon=True).start()
     parent = multiprocessing.parent_process()
-    assert parent is not None
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    if parent is None or not parent.is_alive():  # it ended before
+        os._exit(1)
     channel = Channel(Carrier(end))
     try:
         created: Creation | None = channel.receive_one()
@@ -101,11 +101,6 @@ def _note_life(beat: Any) -> None:
     while True:
         beat.value = monotonic()
         waits.wait(never, BEAT)
-
-
-def _end_with(parent: Any) -> None:
-    parent.join()
-    os._exit(1)
 
 
 def _send_log(channel: Channel, creation: Creation) -> None:
@@ -206,7 +201,7 @@ class _Child(Application):
             setattr(holder_of(operator), key, value)
         operator.spec.time_limit, operator.spec.on_stuck = 0, None  # the program watches it
         let_run_for_jobs(operator)
-        worker = Worker(Crew(is_ordered=True), operator, [])
+        worker = Worker(Crew(is_ordered=True), operator)
         worker.crew.workers.append(worker)
         door = Door(self, worker, self.channel)
         flows = [

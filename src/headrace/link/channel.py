@@ -26,6 +26,7 @@ from headrace import waits
 from headrace.core.errors import CrossingError
 from headrace.link.carrier import Carrier, CarrierClosed, Received
 from headrace.link.codec import decode, encode
+from headrace.link.loop import WakeUp
 from headrace.link.memory import ALIGNMENT
 from headrace.link.protocol import Kind, pack_message
 
@@ -91,7 +92,7 @@ class Channel:
         self._outgoing: deque[Packed] = deque()
         self._arrived: deque[Received] = deque()
         # Tells the thread that waits in `receive` that something is left to send.
-        self._wake: int | None = None
+        self._wake: WakeUp | None = None
         self.heard_at = 0.0
         """When something last arrived, even a piece of a message."""
         self.host, self.where = _ends(carrier.fileno())
@@ -149,7 +150,7 @@ class Channel:
                     if not self._is_closed:
                         self._carrier.send(*packed)
                 if self._wake is not None and self._carrier.wants_write:
-                    os.eventfd_write(self._wake, 1)
+                    self._wake.set()
             finally:
                 self._lock.release()
 
@@ -198,11 +199,10 @@ class Channel:
         """Wait for data and read it; return False when the other end was closed."""
         with self._lock:
             if self._wake is None:
-                self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+                self._wake = WakeUp()
         while True:
             ready = self._ready(select.POLLIN | (select.POLLOUT if self.wants_write else 0), wake=self._wake)
-            if self._wake in ready:
-                os.eventfd_read(self._wake)
+            self._wake.clear()
             self.flush()
             if ready.get(self.fileno(), 0) & ~select.POLLOUT:
                 return self._read()
@@ -220,7 +220,7 @@ class Channel:
         self._arrived.extend(each for each in arrived if each.bulk is not None)
         return True
 
-    def _ready(self, events: int, seconds: float | None = None, wake: int | None = None) -> dict[int, int]:
+    def _ready(self, events: int, seconds: float | None = None, wake: WakeUp | None = None) -> dict[int, int]:
         """Wait for events, or to be woken; return those that have happened, by descriptor."""
         poll = select.poll()  # which, unlike select, takes descriptors above 1023
         poll.register(self.fileno(), events)
@@ -245,9 +245,7 @@ class Channel:
             if not self._is_closed:
                 self._is_closed = True
                 self._carrier.reset()
-                if self._wake is not None:
-                    os.close(self._wake)
-                    self._wake = None
+                self._wake = None
 
 
 def finish_all(channels: Iterable[Channel], message: Any) -> None:

@@ -180,7 +180,7 @@ class Listener:
             why = LinkError(arrival.reason) if arrival.reason else error
             # One that looks whether somebody listens leaves without a word.
             if (arrival.has_begun or not isinstance(why, PeerLost)) and not self._closing.is_set():
-                self._count(arrival.connection, why)
+                self._count(arrival, why)
             arrival.refuse(why)
         finally:
             self._forget(arrival)
@@ -195,7 +195,7 @@ class Listener:
                 self._arrivals.remove(arrival)
             return is_here and not self._closing.is_set()
 
-    def _count(self, connection: socket.socket, error: Exception) -> None:
+    def _count(self, arrival: _Arrival, error: Exception) -> None:
         """Count a refused connection and log it, but not as often as a stranger likes."""
         with self._lock:
             self.refused += 1
@@ -205,7 +205,7 @@ class Listener:
                 return
             more = f" ({self._unlogged} more before)" if self._unlogged else ""
             self._logged, self._unlogged = now, 0
-        _log.warning("a connection %s was refused: %s%s", _origin(connection), error, more)
+        _log.warning("a connection from %s was refused: %s%s", arrival.host or "this host", error, more)
 
 
 class _Arrival:
@@ -273,14 +273,6 @@ def _host_of(connection: socket.socket) -> str:
         if isinstance(peer, tuple):
             return str(peer[0])
     return ""
-
-
-def _origin(connection: socket.socket) -> str:
-    try:
-        peer = connection.getpeername()
-    except OSError:
-        return "whose peer is gone"
-    return f"from {peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "of another process"
 
 
 def listen(host: str = "127.0.0.1", port: int = 0) -> socket.socket:

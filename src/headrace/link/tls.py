@@ -1,9 +1,9 @@
 """TLS for connections between hosts, on request: 1.3 only, by the standard library, and the carrier that uses it.
 
-Only the listening end has a certificate, from files or made for the run. The connecting end accepts any, because
-the handshake that follows proves with the run's token that it is the right one (`handshake`). The key of a
-certificate that is made here never leaves the process, and is written to no disk. The standard library cannot make
-one; cryptography can (Apache-2.0 or BSD, wheels for all versions of Python and both architectures).
+Only the listening end has a certificate, which is made for the run. The connecting end accepts any, because the
+handshake that follows proves with the run's token that it is the right one (`handshake`). The key of a certificate
+never leaves the process, and is written to no disk. The standard library cannot make one; cryptography can
+(Apache-2.0 or BSD, wheels for all versions of Python and both architectures).
 
 Decided against: authorities and names of hosts, which the token makes superfluous; keys from the token itself
 (PSK), which Python has from 3.13 on only.
@@ -35,28 +35,15 @@ class ServerIdentity:
     binding: bytes
 
     @classmethod
-    def from_files(cls, certificate: str, key: str) -> ServerIdentity:
-        """Return the identity in two PEM files: a certificate, which others may follow, and its private key."""
+    def make(cls) -> ServerIdentity:
+        """Return an identity with a new certificate, for this process alone."""
+        certificate, key, binding = _new_certificate()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.num_tickets = 0  # a connection is never resumed
-        try:
-            context.load_cert_chain(certificate, key)
-            with open(certificate, encoding="ascii") as file:
-                pem = file.read()
-        except (OSError, ValueError) as error:  # an ssl.SSLError is an OSError
-            raise ValueError(
-                f"no certificate and key for TLS can be read from {certificate!r} and {key!r} (PEM files): {error}"
-            ) from error
-        begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
-        first = begin + pem.partition(begin)[2].partition(end)[0] + end
-        return cls(context, ssl.PEM_cert_to_DER_cert(first))
-
-    @classmethod
-    def make(cls) -> ServerIdentity:
-        """Return an identity with a new certificate, for this process alone."""
-        with _new_certificate() as (certificate, key):
-            return cls.from_files(certificate, key)
+        with _in_memory(certificate) as first, _in_memory(key) as second:
+            context.load_cert_chain(first, second)
+        return cls(context, binding)
 
 
 @cache
@@ -97,10 +84,9 @@ class TlsCarrier(Carrier):
         return self._socket.pending() > 0
 
 
-@contextmanager
-def _new_certificate() -> Iterator[tuple[str, str]]:
-    """Make a certificate and its key, in two files that exist in memory only, and only here."""
-    purpose = "to make a certificate for TLS (or give the listener one, with its key)"
+def _new_certificate() -> tuple[bytes, bytes, bytes]:
+    """Return a new certificate and its key (PEM), and the certificate as its proofs cover it (DER)."""
+    purpose = "to make a certificate for TLS"
     x509 = import_or_explain("cryptography.x509", "tls", purpose)
     ec = import_or_explain("cryptography.hazmat.primitives.asymmetric.ec", "tls", purpose)
     hashes = import_or_explain("cryptography.hazmat.primitives.hashes", "tls", purpose)
@@ -121,8 +107,8 @@ def _new_certificate() -> Iterator[tuple[str, str]]:
         .sign(key, hashes.SHA256())
     )
     secret = key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
-    with _in_memory(certificate.public_bytes(forms.Encoding.PEM)) as first, _in_memory(secret) as second:
-        yield first, second
+    encoded = (certificate.public_bytes(form) for form in (forms.Encoding.PEM, forms.Encoding.DER))
+    return next(encoded), secret, next(encoded)
 
 
 @contextmanager

@@ -49,8 +49,8 @@ JOBS_AHEAD = 2
 class Worker:
     """One replica and its jobs.
 
-    The distributor alone changes `given`, the replica `done`. `finished`, `sent` and `collected` are changed under
-    `lock`, by the replica and the collector.
+    The distributor alone changes `given`, the replica `done`. The replica and the collector change `finished`,
+    under `lock`.
 
     Attributes
     ----------
@@ -63,11 +63,9 @@ class Worker:
     finished
         The jobs that are done and not collected: the place of each among all results, and the number of messages of
         each output.
-    sent, collected
-        The number of messages of each output that the replica has emitted and that the collector has taken.
     """
 
-    def __init__(self, crew: Crew, operator: Operator, outputs: list[str]) -> None:
+    def __init__(self, crew: Crew, operator: Operator) -> None:
         self.crew = crew
         self.operator = operator
         self.given = self.done = 0
@@ -75,8 +73,6 @@ class Worker:
         self.ticket = -1
         self.lock = threading.Lock()
         self.finished: deque[tuple[int, dict[str, int]]] = deque()
-        self.sent = dict.fromkeys(outputs, 0)
-        self.collected = dict.fromkeys(outputs, 0)
         self.waiting = JobWaiting(self)
         operator.conditions = {each.name: each for each in (self.waiting, JobDone(self))}
 
@@ -103,10 +99,11 @@ class Worker:
         number, collector = crew.workers.index(self), crew.collector
         if collector is not None:
             with self.lock:
-                counts = {}
-                for name, sent in self.sent.items():
-                    self.sent[name] = self.collected[name] + len(collector.queue(name, number))
-                    counts[name] = self.sent[name] - sent
+                counts = {
+                    name: len(collector.queue(name, number))
+                    - sum(before[name] for _, before in self.finished)
+                    for name in collector.outputs
+                }
                 self.finished.append((crew.place_of(self.ticket), counts))
         self.done += 1
         crew.announce()
@@ -247,7 +244,7 @@ class Collector(Operator):
     def __init__(self, fragment: Composition, declared: Operator, crew: Crew, outputs: list[str]) -> None:
         self.crew = crew
         self._declared = declared
-        self._outputs = outputs
+        self.outputs = outputs
         # The results of a job that are not sent on yet: a compute has room for one of each output.
         self._taken: dict[str, deque[Any]] = {name: deque() for name in outputs}
         self._headrace.construct(fragment, (), f"{declared.name}[results]", {})
@@ -257,7 +254,7 @@ class Collector(Operator):
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the connected outputs of the operator, and an input for each."""
-        for name in self._outputs:
+        for name in self.outputs:
             spec.input(name, size=IOSpec.ANY_SIZE).condition(ConditionType.NONE)
             spec.outputs[name] = self._declared.spec.outputs[name]
 
@@ -288,7 +285,6 @@ class Collector(Operator):
             for name, messages in worker.finished[0][1].items():
                 queue = self.queue(name, number)
                 self._taken[name].extend(queue.popleft() for _ in range(messages))
-                worker.collected[name] += messages
             worker.finished.popleft()
 
     def _send(self, op_output: Any) -> None:
@@ -310,7 +306,7 @@ class Collector(Operator):
                 break
             self._take(min(places)[1])
         for number in range(len(workers)):
-            for name in self._outputs:
+            for name in self.outputs:
                 queue = self.queue(name, number)
                 while queue:
                     op_output.pass_message(queue.popleft(), name)
@@ -327,7 +323,6 @@ class _CrewCondition(Condition):
 class ReplicaFree(_CrewCondition):
     """Lets a distributor run while a replica is free."""
 
-    depends_on_ports = False
     holds_end = True
 
     def __init__(self, crew: Crew) -> None:
@@ -343,8 +338,6 @@ class ReplicaFree(_CrewCondition):
 
 class JobWaiting(_CrewCondition):
     """Lets a replica run when it has a job; it does not count while a function has more to yield for the last."""
-
-    depends_on_ports = False
 
     def __init__(self, worker: Worker) -> None:
         super().__init__(name="a job")
@@ -386,8 +379,6 @@ class JobDone(_CrewCondition):
 
 class ResultReady(_CrewCondition):
     """Lets a collector run while there are results to be collected."""
-
-    depends_on_ports = False
 
     def __init__(self, crew: Crew) -> None:
         super().__init__(name="results")

@@ -123,7 +123,7 @@ def _expand(
             args, keywords = operator._headrace.replication.creation
             replica = type(operator)(*args, **keywords)
         _copy_settings(operator, replica, number)
-        worker = Worker(crew, replica, outputs)
+        worker = Worker(crew, replica)
         crew.workers.append(worker)
         pool.add(replica)
         inner += _give_jobs(operator, distributor, worker, number)

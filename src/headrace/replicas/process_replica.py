@@ -25,7 +25,7 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from multiprocessing import get_all_start_methods, get_context, resource_tracker
+from multiprocessing import get_context, resource_tracker
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace._runtime import Envelope, seal_message
@@ -425,9 +425,7 @@ def _log_levels() -> dict[str, int]:
 
 @cache
 def _context(preloaded: str) -> Any:
-    """Return what starts processes: a server that forks itself or, where there is none, new interpreters."""
-    if "forkserver" not in get_all_start_methods():
-        return get_context("spawn")
+    """Return what starts processes: a server that forks itself."""
     context = get_context("forkserver")
     context.set_forkserver_preload([preloaded, "headrace._runtime.lifecycle.run"])
     return context

@@ -50,28 +50,26 @@ class TopicFolder:
     Parameters
     ----------
     path
-        The folder; ``HEADRACE_TOPICS`` unless given, or ``headrace/topics`` in ``XDG_RUNTIME_DIR``, or
-        ``/tmp/headrace-UID/topics``.
+        The folder; ``HEADRACE_TOPICS`` unless given, or ``headrace-topics`` in ``XDG_RUNTIME_DIR``, or
+        ``/tmp/headrace-topics-UID``.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
-        self.base, self.names = _place(path)
+        self.path = Path(path or _own_folder()).absolute()
+        """Where it is."""
+        if not self.path.name:
+            raise TopicError(
+                f"the folder of topics cannot be {str(path)!r}; set HEADRACE_TOPICS to one of your own"
+            )
 
     def __repr__(self) -> str:
         return f"TopicFolder({str(self.path)!r})"
 
-    @property
-    def path(self) -> Path:
-        """Where it is."""
-        return self.base.joinpath(*self.names)
-
     def announce(self, topic: str, started: int) -> _Announcement:
         """Listen on a new socket in the folder."""
-        for _ in range(_ATTEMPTS):
-            with suppress(FileNotFoundError), self._opened() as folder:
-                _remove_unfinished(folder)
-                return _Announcement(self, folder, topic, started)
-        raise _removed(self.path)
+        with self._opened() as folder:
+            _remove_unfinished(folder)
+            return _Announcement(self, folder, topic, started)
 
     def publishers(self, topic: str = "") -> list[Publisher]:
         """Return the publishers whose sockets are in the folder."""
@@ -131,30 +129,20 @@ class TopicFolder:
 
     def _open(self) -> int:
         try:
-            self.base.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                self.path.mkdir(0o700)
         except OSError as error:
-            raise _cannot_be_made(self.path, error) from None
-        path, opened = self.base, os.open(self.base, os.O_DIRECTORY | os.O_CLOEXEC)
+            raise TopicError(
+                f"the folder of topics {str(self.path)!r} cannot be made ({error.strerror}); set HEADRACE_TOPICS "
+                "to one of your own"
+            ) from None
         try:
-            for name in self.names:
-                path /= name
-                try:
-                    os.mkdir(name, 0o700, dir_fd=opened)
-                except (FileExistsError, FileNotFoundError):  # the second says the same when it is opened
-                    pass
-                except OSError as error:
-                    raise _cannot_be_made(path, error) from None
-                outer = opened
-                try:
-                    opened = os.open(name, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=outer)
-                except NotADirectoryError:
-                    raise TopicError(
-                        f"the folder of topics {str(path)!r} is not a folder; remove it"
-                    ) from None
-                finally:
-                    if opened != outer:
-                        os.close(outer)
-                _check_private(opened, path)
+            opened = os.open(self.path, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except NotADirectoryError:
+            raise TopicError(f"the folder of topics {str(self.path)!r} is not a folder; remove it") from None
+        try:
+            _check_private(opened, self.path)
         except BaseException:
             os.close(opened)
             raise
@@ -241,27 +229,15 @@ class _Watch:
             self._watched = _checked(_libc().inotify_add_watch(self._inotify, path, self._events))
 
 
-def _place(path: str | os.PathLike[str] | None) -> tuple[Path, tuple[str, ...]]:
-    """Return a folder that is there, and the private folders in it that lead to the sockets."""
-    given = path or os.environ.get("HEADRACE_TOPICS")
+def _own_folder() -> Path:
+    """Return the folder of this user, as the environment says."""
+    given = os.environ.get("HEADRACE_TOPICS")
     if given:
-        whole = Path(given).absolute()
-        if not whole.name:
-            raise TopicError(
-                f"the folder of topics cannot be {given!r}; set HEADRACE_TOPICS to one of your own"
-            )
-        return whole.parent, (whole.name,)
+        return Path(given)
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and os.path.isdir(runtime):
-        return Path(runtime), ("headrace", "topics")
-    return Path("/tmp"), (f"headrace-{os.geteuid()}", "topics")
-
-
-def _cannot_be_made(path: Path, error: OSError) -> TopicError:
-    return TopicError(
-        f"the folder of topics {str(path)!r} cannot be made ({error.strerror}); set HEADRACE_TOPICS to one of "
-        "your own"
-    )
+        return Path(runtime, "headrace-topics")
+    return Path(f"/tmp/headrace-topics-{os.geteuid()}")
 
 
 def _removed(path: Path) -> TopicError:
