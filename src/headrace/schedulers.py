@@ -24,14 +24,15 @@ from __future__ import annotations
 
 import copy
 import os
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 from headrace.core.errors import GraphError
 from headrace.core.graph import queues_of
+from headrace.core.parameters import Converted, converted, declared, parameter
 from headrace.core.ports import IOSpec
 from headrace.core.run_options import MOST_WORKERS
-from headrace.core.scheduler import Run, Scheduler, SchedulerOptions, Worker
-from headrace.core.values import whole_number, whole_numbers
+from headrace.core.scheduler import Run, Scheduler, Worker
+from headrace.core.values import whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,6 +65,7 @@ class GreedyScheduler(Scheduler):
         run.run_here()
 
 
+@declared(kw_only=False)
 class MultiThreadScheduler(Scheduler):
     """Runs operators on `worker_thread_number` threads and on the threads of the fragment's thread pools.
 
@@ -82,20 +84,14 @@ class MultiThreadScheduler(Scheduler):
         The CPU cores that those threads may use; any unless given.
     """
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        *,
-        worker_thread_number: int = 1,
-        pin_cores: Sequence[int] | None = None,
-        **kwargs: Unpack[SchedulerOptions],
-    ) -> None:
-        super().__init__(fragment, **kwargs)
-        where = f"scheduler {self.name!r}: "
-        self.worker_thread_number = whole_number(
-            worker_thread_number, f"{where}worker_thread_number", 1, MOST_WORKERS
-        )
-        self.pin_cores = () if pin_cores is None else whole_numbers(pin_cores, f"{where}pin_cores")
+    worker_thread_number: int = parameter(default=1, minimum=1, maximum=MOST_WORKERS, kw_only=True)
+    _cores: Converted[Sequence[int] | None, tuple[int, ...] | None] = converted(
+        whole_numbers, default=None, alias="pin_cores", kw_only=True
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.pin_cores = self._cores or ()
 
     @property
     def workers(self) -> int:

@@ -31,7 +31,7 @@ def test_of_two_counts_the_smaller_holds() -> None:
 
 
 def test_a_count_must_be_an_int() -> None:
-    with pytest.raises(TypeError, match="count must be an int"):
+    with pytest.raises(TypeError, match="'count' of CountCondition .* must be an int"):
         CountCondition(None, "3")  # type: ignore[arg-type]
 
 

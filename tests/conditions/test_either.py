@@ -61,7 +61,7 @@ def test_a_combiner_runs_an_operator_by_message_or_by_time(given_twice: bool) ->
 
 
 def test_a_combiner_needs_conditions() -> None:
-    with pytest.raises(ValueError, match="has no terms"):
+    with pytest.raises(ValueError, match="terms: there are none; give terms="):
         OrConditionCombiner(None, terms=[])
     with pytest.raises(TypeError, match="terms must be conditions"):
         OrConditionCombiner(None, terms=[1])  # type: ignore[list-item]

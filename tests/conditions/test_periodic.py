@@ -56,5 +56,5 @@ def test_a_policy_says_what_follows_a_late_tick(policy: Any, expected: list[int]
 
 
 def test_an_unknown_policy_lists_the_policies() -> None:
-    with pytest.raises(ValueError, match="there are CatchUpMissedTicks, MinTimeBetweenTicks"):
+    with pytest.raises(ValueError, match="one of CatchUpMissedTicks, MinTimeBetweenTicks"):
         PeriodicCondition(None, 1, "sometimes")

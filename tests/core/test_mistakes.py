@@ -322,9 +322,15 @@ def test_a_keyword_of_an_operator_wins_over_its_section_whatever_the_order() -> 
 @pytest.mark.parametrize(
     ("what", "give"),
     [
-        ("scheduler 'greedyscheduler': stop_on_deadlock", lambda v: GreedyScheduler(stop_on_deadlock=v)),
-        ("condition 'boolean_condition': enable_tick", lambda v: BooleanCondition(enable_tick=v)),
-        ("clock 'realtime_clock': use_time_since_epoch", lambda v: RealtimeClock(use_time_since_epoch=v)),
+        (
+            "GreedyScheduler 'greedyscheduler': stop_on_deadlock",
+            lambda v: GreedyScheduler(stop_on_deadlock=v),
+        ),
+        ("BooleanCondition 'boolean_condition': enable_tick", lambda v: BooleanCondition(enable_tick=v)),
+        (
+            "RealtimeClock 'realtime_clock': use_time_since_epoch",
+            lambda v: RealtimeClock(use_time_since_epoch=v),
+        ),
         ("thread pool 'thread_pool': pin_operator", lambda v: ThreadPool().add([], pin_operator=v)),
         ("'Application': whether metadata is enabled", lambda v: Application([]).enable_metadata(v)),
     ],

@@ -221,7 +221,7 @@ class TestArguments:
             pool(0, name="p")
         with pytest.raises(ValueError, match="'block_memory_pool': block_size must be at least 1 B, not 0"):
             pool(size=0)
-        with pytest.raises(ValueError, match="dev_id must be the number of a device"):
+        with pytest.raises(ValueError, match="'dev_id' of BlockMemoryPool .* must be at least 0"):
             pool(dev_id=-1)
         with pytest.raises(
             ValueError, match=r"initial_size \(8 MB\) is more than device_memory_max_size \(4 MB\)"

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, cast
 from headrace import gpu
 from headrace._runtime import Envelope
 from headrace.core.condition import Condition
+from headrace.core.parameters import Converted, converted, declared, parameter
 from headrace.core.ports import SchedulingStatusType, port_names
 from headrace.core.values import boolean
 
 if TYPE_CHECKING:
     from headrace import _runtime
-    from headrace.core.composition import Composition
     from headrace.core.node import Node, Queue
 
 
+@declared(kw_only=False)
 class CudaStreamCondition(Condition):
     """Lets an operator run when the device has finished the work behind all messages that `compute` would receive.
 
@@ -39,20 +40,16 @@ class CudaStreamCondition(Condition):
     waits_for_streams = True
     port_role = "receivers"
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        receiver: str | None = None,
-        *,
-        receivers: Sequence[str] = (),
-        check_all_messages: bool = True,
-        name: str = "cuda_stream_condition",
-    ) -> None:
-        super().__init__(fragment, name=name)
-        where = f"condition {name!r}: "
-        first = () if receiver is None else port_names([receiver], f"{where}receiver")
-        self.ports = (*first, *port_names(receivers, f"{where}receivers"))
-        self.check_all_messages = boolean(check_all_messages, f"{where}check_all_messages")
+    name = "cuda_stream_condition"
+    _receiver: str | None = parameter(default=None, alias="receiver")
+    _receivers: Converted[Sequence[str], tuple[str, ...]] = converted(
+        port_names, default=(), alias="receivers", kw_only=True
+    )
+    check_all_messages: bool = parameter(default=True, convert=boolean, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.ports = (*(() if self._receiver is None else (self._receiver,)), *self._receivers)
         self._queues: tuple[Queue, ...] = ()
         self._awaited: Envelope | None = None
 

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 
 from headrace._runtime import has_more
 from headrace.core.condition import Condition
+from headrace.core.parameters import declared, parameter
 from headrace.core.ports import SchedulingStatusType
 from headrace.core.values import boolean, whole_number
 
 if TYPE_CHECKING:
-    from headrace.core.composition import Composition
     from headrace.core.node import Node
 
 
+@declared(kw_only=False)
 class BooleanCondition(Condition):
     """Lets an operator run while the switch is on.
 
@@ -33,15 +34,8 @@ class BooleanCondition(Condition):
     polled = False
     depends_on_ports = False
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        enable_tick: bool = True,
-        *,
-        name: str = "boolean_condition",
-    ) -> None:
-        super().__init__(fragment, name=name)
-        self._enabled = boolean(enable_tick, f"condition {name!r}: enable_tick")
+    name = "boolean_condition"
+    _enabled: bool = parameter(default=True, alias="enable_tick", convert=boolean)
 
     def enable_tick(self) -> None:
         """Turn the switch on."""
@@ -63,6 +57,7 @@ class BooleanCondition(Condition):
         return (SchedulingStatusType.READY if self._enabled else SchedulingStatusType.NEVER), None
 
 
+@declared(kw_only=False)
 class CountCondition(Condition):
     """Lets an operator run `count` times in a run; a compute that goes on with earlier messages does not count.
 
@@ -75,11 +70,8 @@ class CountCondition(Condition):
 
     polled = False
 
-    def __init__(
-        self, fragment: Composition | None = None, count: int = 1, *, name: str = "count_condition"
-    ) -> None:
-        super().__init__(fragment, name=name)
-        self.count = count
+    name = "count_condition"
+    _count: int = parameter(default=1, alias="count")
 
     @property
     def count(self) -> int:
@@ -89,6 +81,10 @@ class CountCondition(Condition):
     @count.setter
     def count(self, count: int) -> None:
         self._count = self._left = whole_number(count, f"condition {self.name!r}: count")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._left = self._count
 
     def attach(self, node: Node) -> None:
         """Limit the computes of the node."""

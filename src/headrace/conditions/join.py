@@ -23,12 +23,12 @@ from headrace.conditions.ports import PortCondition
 from headrace.core.control import counts_since_1970
 from headrace.core.errors import GraphError, JoinError
 from headrace.core.joins import Aligned, AtRate, JoinRule, LatestWithin, ReuseLast, Substitute, Window
+from headrace.core.parameters import declared, parameter
 from headrace.core.ports import IOSpec, SchedulingStatusType
 from headrace.core.values import finite_number
 
 if TYPE_CHECKING:
     from headrace import _runtime
-    from headrace.core.composition import Composition
     from headrace.core.joins import Key
     from headrace.core.node import Node
 
@@ -39,6 +39,7 @@ _POP = IOSpec.QueuePolicy.POP
 _READY = (SchedulingStatusType.READY, None)
 
 
+@declared(kw_only=False)
 class JoinCondition(PortCondition):
     """Lets an operator run when messages that belong together have come; ``spec.join`` creates it.
 
@@ -54,17 +55,14 @@ class JoinCondition(PortCondition):
     reserves = True
     matters_while_blocked = False
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        rule: JoinRule | None = None,
-        rules: Mapping[str, JoinRule] | None = None,
-        receivers: Sequence[str] = (),
-        *,
-        name: str = "join_condition",
-    ) -> None:
-        super().__init__(fragment, receivers, name=name)
-        self._rule, self._rules = rule, dict(rules or {})
+    name = "join_condition"
+    _rule: JoinRule | None = parameter(default=None, alias="rule")
+    _given_rules: Mapping[str, JoinRule] | None = parameter(default=None, alias="rules")
+    _receivers: Sequence[str] = parameter(default=(), alias="receivers")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._rules = dict(self._given_rules or {})
         self._joiner: Joiner
         self._queue_of: dict[str, _runtime.Queue] = {}
         self._current: dict[str, Any] = {}

@@ -7,15 +7,13 @@ ends if none came back for a second; its outcome and a warning then say what was
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 from headrace.core.condition import Condition
+from headrace.core.parameters import Converted, converted, declared, parameter
 from headrace.core.ports import SchedulingStatusType
 from headrace.core.resource import Resource
-from headrace.core.values import Size, byte_size, whole_number
-
-if TYPE_CHECKING:
-    from headrace.core.composition import Composition
+from headrace.core.values import Size, byte_size
 
 
 class _Store(Protocol):
@@ -41,6 +39,7 @@ class _Allocator(Protocol):
 _PATIENCE_NS = 1_000_000_000
 
 
+@declared(kw_only=False)
 class MemoryAvailableCondition(Condition):
     """Lets an operator run when an allocator has memory for it.
 
@@ -66,33 +65,27 @@ class MemoryAvailableCondition(Condition):
     depends_on_ports = False
     matters_while_blocked = False
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        allocator: Resource | None = None,
-        min_bytes: Size | None = None,
-        min_blocks: int | None = None,
-        *,
-        storage_type: Any = None,
-        name: str = "memory_available_condition",
-    ) -> None:
-        super().__init__(fragment, name=name)
-        where = f"condition {name!r}"
-        if not (isinstance(allocator, Resource) and hasattr(allocator, "demand")):
+    name = "memory_available_condition"
+    _resource: Resource | None = parameter(default=None, alias="allocator")
+    min_bytes: Converted[Size | None, int | None] = converted(byte_size, default=None, minimum=1)
+    min_blocks: int | None = parameter(default=None, minimum=1)
+    storage_type: Any = parameter(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        where = f"condition {self.name!r}"
+        if not (isinstance(self._resource, Resource) and hasattr(self._resource, "demand")):
             raise TypeError(
-                f"{where}: allocator must be an Allocator, such as a BlockMemoryPool, not {allocator!r}"
+                f"{where}: allocator must be an Allocator, such as a BlockMemoryPool, not {self._resource!r}"
             )
-        if (min_bytes is None) == (min_blocks is None):
-            given = "neither" if min_bytes is None else "both"
+        if (self.min_bytes is None) == (self.min_blocks is None):
+            given = "neither" if self.min_bytes is None else "both"
             raise ValueError(f"{where} takes min_bytes or min_blocks, and was given {given}")
-        if min_blocks is not None:
-            whole_number(min_blocks, f"{where}: min_blocks", 1)
-        self.allocator = allocator
-        self.min_bytes = None if min_bytes is None else byte_size(min_bytes, f"{where}: min_bytes", 1)
-        self.min_blocks = min_blocks
-        self.storage_type = storage_type
-        self._allocator = cast("_Allocator", allocator)
-        self._store, self._size = self._allocator.demand(self.min_bytes, min_blocks, storage_type, where)
+        self.allocator = self._resource
+        self._allocator = cast("_Allocator", self.allocator)
+        self._store, self._size = self._allocator.demand(
+            self.min_bytes, self.min_blocks, self.storage_type, where
+        )
         # Since when there is too little and none came back, and whether some came back since the last check.
         self._since: int | None = None
         self._is_told = False

@@ -6,13 +6,26 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.core.condition import BareCondition, Condition
+from headrace.core.parameters import Converted, converted, declared
 from headrace.core.ports import SchedulingStatusType
 
 if TYPE_CHECKING:
-    from headrace.core.composition import Composition
     from headrace.core.node import Node
 
 
+def _acting(terms: object, what: str) -> tuple[Condition, ...]:
+    if not isinstance(terms, Iterable):
+        raise TypeError(f"{what} must be a list of conditions, not {terms!r}")
+    given = tuple(terms)
+    for term in given:
+        if not isinstance(term, BareCondition):
+            raise TypeError(f"{what} must be conditions, not {term!r}")
+    if not given:
+        raise ValueError(f"{what}: there are none; give terms=[condition, ...]")
+    return tuple(term._headrace.acting(term) for term in given)
+
+
+@declared(kw_only=False)
 class OrConditionCombiner(Condition):
     """Lets an operator run when any of its `terms` allows it.
 
@@ -29,23 +42,13 @@ class OrConditionCombiner(Condition):
     # Whether it is NEVER as soon as one of its terms is.
     ends_with_first_term: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        terms: Iterable[BareCondition] = (),
-        *,
-        name: str = "or_combiner",
-    ) -> None:
-        super().__init__(fragment, name=name)
-        if not isinstance(terms, Iterable):
-            raise TypeError(f"{name!r}: terms must be a list of conditions, not {terms!r}")
-        given = tuple(terms)
-        for term in given:
-            if not isinstance(term, BareCondition):
-                raise TypeError(f"{name!r}: terms must be conditions, not {term!r}")
-        self._terms = tuple(term._headrace.acting(term) for term in given)
-        if not given:
-            raise ValueError(f"{name!r} has no terms: give terms=[condition, ...]")
+    name = "or_combiner"
+    _terms: Converted[Iterable[BareCondition], tuple[Condition, ...]] = converted(
+        _acting, default=(), alias="terms"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.polled = any(term.polled for term in self._terms)
         self.depends_on_ports = any(term.depends_on_ports for term in self._terms)
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
 
 from headrace.core.condition import Condition, Ticks
+from headrace.core.parameters import Converted, converted, declared
 from headrace.core.ports import SchedulingStatusType
 from headrace.core.values import Duration, nanoseconds
-
-if TYPE_CHECKING:
-    from headrace.core.composition import Composition
 
 
 class PeriodicConditionPolicy(enum.Enum):
@@ -28,6 +25,25 @@ _BY_NAME = {
 }
 
 
+def _nanoseconds(period: Duration, what: str) -> int:
+    found = nanoseconds(period, what)
+    if found < 0:
+        raise ValueError(f"{what} must not be negative, and is {period!r}")
+    return found
+
+
+def _policy(given: object, what: str) -> PeriodicConditionPolicy:
+    named = given
+    if isinstance(given, str):
+        named = _BY_NAME.get(given) or PeriodicConditionPolicy.__members__.get(given.upper())
+    if not isinstance(named, PeriodicConditionPolicy):
+        raise (ValueError if isinstance(given, str) else TypeError)(
+            f"{what} must be a PeriodicConditionPolicy or one of {', '.join(_BY_NAME)}, not {given!r}"
+        )
+    return named
+
+
+@declared(kw_only=False)
 class PeriodicCondition(Condition):
     """Lets an operator run once per period of the clock; the first tick comes at once.
 
@@ -46,36 +62,20 @@ class PeriodicCondition(Condition):
     polled = False
     depends_on_ports = False
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        recess_period: Duration = 0,
-        policy: PeriodicConditionPolicy | str = PeriodicConditionPolicy.CATCH_UP_MISSED_TICKS,
-        *,
-        name: str = "periodic_condition",
-    ) -> None:
-        super().__init__(fragment, name=name)
-        if isinstance(policy, str):
-            named = _BY_NAME.get(policy) or PeriodicConditionPolicy.__members__.get(policy.upper())
-            if named is None:
-                raise ValueError(
-                    f"condition {name!r}: there is no policy {policy!r}; there are {', '.join(_BY_NAME)}"
-                )
-            policy = named
-        if not isinstance(policy, PeriodicConditionPolicy):
-            raise TypeError(
-                f"condition {name!r}: policy must be a PeriodicConditionPolicy or one of {', '.join(_BY_NAME)}, "
-                f"not {policy!r}"
-            )
-        self.policy: PeriodicConditionPolicy = policy
+    name = "periodic_condition"
+    _period: Converted[Duration, int] = converted(_nanoseconds, default=0, alias="recess_period")
+    policy: Converted[PeriodicConditionPolicy | str, PeriodicConditionPolicy] = converted(
+        _policy, default=PeriodicConditionPolicy.CATCH_UP_MISSED_TICKS
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._ticks = self._headrace.ticks = Ticks()
-        self.recess_period(recess_period)
+        self._ticks.period = self._period
 
     def recess_period(self, period: Duration) -> None:
         """Set the period."""
-        self._ticks.period = nanoseconds(period, f"condition {self.name!r}: the period")
-        if self._ticks.period < 0:
-            raise ValueError(f"condition {self.name!r}: the period must not be negative, and is {period!r}")
+        self._ticks.period = _nanoseconds(period, f"condition {self.name!r}: the period")
 
     def recess_period_ns(self) -> int:
         """Return the period in nanoseconds."""

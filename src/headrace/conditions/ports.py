@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, ClassVar
 from headrace._runtime import Envelope, UnconnectedQueue
 from headrace.core.condition import Condition
 from headrace.core.errors import GraphError
+from headrace.core.parameters import Converted, converted, declared, parameter
 from headrace.core.ports import SchedulingStatusType, port_names
-from headrace.core.values import Duration, nanoseconds, whole_number, whole_numbers
+from headrace.core.values import Duration, nanoseconds, whole_numbers
 
 if TYPE_CHECKING:
-    from headrace.core.composition import Composition
     from headrace.core.node import Node, Queue, Receiver
 
 
@@ -27,11 +27,10 @@ class PortCondition(Condition):
 
     polled = False
 
-    def __init__(self, fragment: Composition | None, ports: str | Sequence[str] | None, *, name: str) -> None:
-        super().__init__(fragment, name=name)
-        if self.port_role != "receivers" and not isinstance(ports, str | None):
-            raise TypeError(f"condition {name!r}: {self.port_role} must be the name of a port, not {ports!r}")
-        self.ports = () if ports is None else port_names(ports, f"condition {name!r}: {self.port_role}")
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = None if self.port_role is None else getattr(self, f"_{self.port_role}")
+        self.ports = (given,) if isinstance(given, str) else tuple(given or ())
         self._queues: tuple[Queue, ...] = ()
 
     @property
@@ -63,6 +62,7 @@ class PortCondition(Condition):
         self._queues = ()
 
 
+@declared(kw_only=False)
 class MessageAvailableCondition(PortCondition):
     """Lets an operator run when at least `min_size` messages wait at an input.
 
@@ -78,20 +78,10 @@ class MessageAvailableCondition(PortCondition):
 
     port_role = "receiver"
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        min_size: int = 1,
-        front_stage_max_size: int | None = None,
-        receiver: str | None = None,
-        *,
-        name: str = "message_available_condition",
-    ) -> None:
-        super().__init__(fragment, receiver, name=name)
-        self.min_size = whole_number(min_size, f"condition {name!r}: min_size", 0)
-        self.front_stage_max_size = front_stage_max_size
-        if front_stage_max_size is not None:
-            whole_number(front_stage_max_size, f"condition {name!r}: front_stage_max_size", 0)
+    name = "message_available_condition"
+    min_size: int = parameter(default=1, minimum=0)
+    front_stage_max_size: int | None = parameter(default=None, minimum=0)
+    _receiver: str | None = parameter(default=None, alias="receiver")
 
     def attach(self, node: Node) -> None:
         """Set the number of messages that the input's queues need; the largest of several conditions counts."""
@@ -123,6 +113,7 @@ class MessageAvailableCondition(PortCondition):
         return SchedulingStatusType.READY, None
 
 
+@declared(kw_only=False)
 class DownstreamMessageAffordableCondition(PortCondition):
     """Lets an operator run when every queue behind an output has room for `min_size` messages.
 
@@ -139,16 +130,9 @@ class DownstreamMessageAffordableCondition(PortCondition):
 
     port_role = "transmitter"
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        min_size: int = 1,
-        transmitter: str | None = None,
-        *,
-        name: str = "downstream_affordable_condition",
-    ) -> None:
-        super().__init__(fragment, transmitter, name=name)
-        self.min_size = whole_number(min_size, f"condition {name!r}: min_size", 0)
+    name = "downstream_affordable_condition"
+    min_size: int = parameter(default=1, minimum=0)
+    _transmitter: str | None = parameter(default=None, alias="transmitter")
 
     def attach(self, node: Node) -> None:
         """Set the number of free places that the node waits for."""
@@ -187,6 +171,7 @@ class MissingTimestampError(ValueError):
     """A message has no timestamp that its age could be counted from."""
 
 
+@declared(kw_only=False)
 class ExpiringMessageAvailableCondition(PortCondition):
     """Lets an operator run when a batch is complete, or when its first message is old enough.
 
@@ -206,18 +191,10 @@ class ExpiringMessageAvailableCondition(PortCondition):
     counts_from_arrival: ClassVar[bool] = True
     """Whether the age of a message without a timestamp counts from its arrival; else it is an error."""
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        max_batch_size: int = 1,
-        max_delay_ns: Duration = 0,
-        receiver: str | None = None,
-        *,
-        name: str = "expiring_message_available_condition",
-    ) -> None:
-        super().__init__(fragment, receiver, name=name)
-        self.max_batch_size = whole_number(max_batch_size, f"condition {name!r}: max_batch_size", 1)
-        self.max_delay_ns = nanoseconds(max_delay_ns, f"condition {name!r}: max_delay_ns")
+    name = "expiring_message_available_condition"
+    max_batch_size: int = parameter(default=1, minimum=1)
+    max_delay_ns: Converted[Duration, int] = converted(nanoseconds, default=0)
+    _receiver: str | None = parameter(default=None, alias="receiver")
 
     def join(self, node: Node) -> None:
         """Look up the queues of the input, which record from now on when messages arrive."""
@@ -264,58 +241,45 @@ class _SamplingMode(enum.Enum):
 _BY_NAME = {"SumOfAll": _SamplingMode.SUM_OF_ALL, "PerReceiver": _SamplingMode.PER_RECEIVER}
 
 
-class MultiMessageAvailableCondition(PortCondition):
-    """Lets an operator run when enough messages wait at several inputs.
+def _sampling_mode(given: object, what: str) -> _SamplingMode:
+    found = _BY_NAME.get(given, given) if isinstance(given, str) else given
+    if isinstance(found, _SamplingMode):
+        return found
+    raise (ValueError if isinstance(given, str) else TypeError)(
+        f"{what} must be 'SumOfAll' or 'PerReceiver', not {given!r}"
+    )
 
-    Parameters
-    ----------
-    sampling_mode
-        ``"SumOfAll"``: at least `min_sum` messages over all inputs together; ``"PerReceiver"``: at least the
-        number in `min_sizes` at each.
-    min_sum, min_sizes
-        The numbers of messages for the two modes.
-    receivers
-        The inputs; not needed if ``spec.multi_port_condition`` creates the condition.
-    """
+
+class _MultiMessageCondition(PortCondition):
+    """What conditions on several inputs have in common."""
 
     port_role = "receivers"
     SamplingMode: ClassVar = _SamplingMode
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        sampling_mode: _SamplingMode | str = _SamplingMode.SUM_OF_ALL,
-        min_sum: int | None = None,
-        min_sizes: Sequence[int] | None = None,
-        receivers: Sequence[str] = (),
-        *,
-        name: str = "multi_message_condition",
-    ) -> None:
-        super().__init__(fragment, receivers, name=name)
-        if isinstance(sampling_mode, str):
-            sampling_mode = _BY_NAME.get(sampling_mode, sampling_mode)
-        if not isinstance(sampling_mode, _SamplingMode):
-            raise (ValueError if isinstance(sampling_mode, str) else TypeError)(
-                f"condition {name!r}: sampling_mode must be 'SumOfAll' or 'PerReceiver', not {sampling_mode!r}"
+    sampling_mode: Converted[_SamplingMode | str, _SamplingMode]
+    _least: int | None
+    _least_of_each: Converted[Sequence[int] | None, tuple[int, ...] | None]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_sum = self.sampling_mode is _SamplingMode.SUM_OF_ALL
+        if is_sum and self._least_of_each is not None:
+            raise ValueError(f"condition {self.name!r}: 'SumOfAll' takes min_sum, not min_sizes")
+        if not is_sum and (self._least_of_each is None or self._least is not None):
+            raise ValueError(
+                f"condition {self.name!r}: 'PerReceiver' takes min_sizes, a number for each input"
             )
-        self.sampling_mode: _SamplingMode = sampling_mode
-        if sampling_mode is _SamplingMode.SUM_OF_ALL and min_sizes is not None:
-            raise ValueError(f"condition {name!r}: 'SumOfAll' takes min_sum, not min_sizes")
-        if sampling_mode is _SamplingMode.PER_RECEIVER and (min_sizes is None or min_sum is not None):
-            raise ValueError(f"condition {name!r}: 'PerReceiver' takes min_sizes, a number for each input")
-        self.min_sum = 1 if min_sum is None else whole_number(min_sum, f"condition {name!r}: min_sum", 0)
-        self.min_sizes = (
-            [] if min_sizes is None else [*whole_numbers(min_sizes, f"condition {name!r}: min_sizes")]
-        )
-        self._receivers: tuple[Receiver, ...] = ()
+        self.min_sum = 1 if self._least is None else self._least
+        self.min_sizes = list(self._least_of_each or ())
+        self._inputs: tuple[Receiver, ...] = ()
 
     def join(self, node: Node) -> None:
         """Look up the inputs; raise where they hold too few messages."""
         super().join(node)
         ports = self.ports_of(node)
-        self._receivers = tuple(map(node.receiver, ports))
+        self._inputs = tuple(map(node.receiver, ports))
         where = f"condition {self.name!r} of operator {node.name!r}"
-        limits = [receiver.capacity for receiver in self._receivers]
+        limits = [receiver.capacity for receiver in self._inputs]
         if self.sampling_mode is _SamplingMode.PER_RECEIVER:
             if len(self.min_sizes) != len(ports):
                 raise GraphError(
@@ -332,14 +296,14 @@ class MultiMessageAvailableCondition(PortCondition):
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY when enough messages wait, and NEVER when no more of them can come."""
-        sizes = [receiver.size for receiver in self._receivers]
+        sizes = [receiver.size for receiver in self._inputs]
         if self.sampling_mode is _SamplingMode.SUM_OF_ALL:
             enough = sum(sizes) >= self.min_sum
             is_over = not enough and self._have_all_ended()
         else:
             missing = [
                 receiver
-                for receiver, size, least in zip(self._receivers, sizes, self.min_sizes, strict=True)
+                for receiver, size, least in zip(self._inputs, sizes, self.min_sizes, strict=True)
                 if size < least
             ]
             enough = not missing
@@ -349,10 +313,39 @@ class MultiMessageAvailableCondition(PortCondition):
         return (SchedulingStatusType.READY if enough else SchedulingStatusType.WAIT), None
 
     def _have_all_ended(self) -> bool:
-        return all(receiver.has_ended for receiver in self._receivers)
+        return all(receiver.has_ended for receiver in self._inputs)
 
 
-class MultiMessageAvailableTimeoutCondition(MultiMessageAvailableCondition):
+@declared(kw_only=False)
+class MultiMessageAvailableCondition(_MultiMessageCondition):
+    """Lets an operator run when enough messages wait at several inputs.
+
+    Parameters
+    ----------
+    sampling_mode
+        ``"SumOfAll"``: at least `min_sum` messages over all inputs together; ``"PerReceiver"``: at least the
+        number in `min_sizes` at each.
+    min_sum, min_sizes
+        The numbers of messages for the two modes.
+    receivers
+        The inputs; not needed if ``spec.multi_port_condition`` creates the condition.
+    """
+
+    name = "multi_message_condition"
+    sampling_mode: Converted[_SamplingMode | str, _SamplingMode] = converted(
+        _sampling_mode, default=_SamplingMode.SUM_OF_ALL
+    )
+    _least: int | None = parameter(default=None, alias="min_sum", minimum=0)
+    _least_of_each: Converted[Sequence[int] | None, tuple[int, ...] | None] = converted(
+        whole_numbers, default=None, alias="min_sizes"
+    )
+    _receivers: Converted[Sequence[str], tuple[str, ...]] = converted(
+        port_names, default=(), alias="receivers"
+    )
+
+
+@declared(kw_only=False)
+class MultiMessageAvailableTimeoutCondition(_MultiMessageCondition):
     """Lets an operator run when enough messages wait at several inputs, or when it has not run for a time.
 
     Once nothing can send to its inputs any more, it lets the operator run with the messages that are left. It ends
@@ -365,19 +358,21 @@ class MultiMessageAvailableTimeoutCondition(MultiMessageAvailableCondition):
         ``"50Hz"``, a bare number of nanoseconds, float seconds or a timedelta.
     """
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        execution_frequency: Duration = 0,
-        sampling_mode: _SamplingMode | str = _SamplingMode.SUM_OF_ALL,
-        min_sum: int | None = None,
-        min_sizes: Sequence[int] | None = None,
-        receivers: Sequence[str] = (),
-        *,
-        name: str = "multi_message_timeout_condition",
-    ) -> None:
-        super().__init__(fragment, sampling_mode, min_sum, min_sizes, receivers, name=name)
-        self.period = nanoseconds(execution_frequency, f"condition {name!r}: execution_frequency")
+    name = "multi_message_timeout_condition"
+    period: Converted[Duration, int] = converted(nanoseconds, default=0, alias="execution_frequency")
+    sampling_mode: Converted[_SamplingMode | str, _SamplingMode] = converted(
+        _sampling_mode, default=_SamplingMode.SUM_OF_ALL
+    )
+    _least: int | None = parameter(default=None, alias="min_sum", minimum=0)
+    _least_of_each: Converted[Sequence[int] | None, tuple[int, ...] | None] = converted(
+        whole_numbers, default=None, alias="min_sizes"
+    )
+    _receivers: Converted[Sequence[str], tuple[str, ...]] = converted(
+        port_names, default=(), alias="receivers"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._since: int | None = None
         # The messages at the last check, whether no more could come then, and whether a compute left all of them.
         self._waiting = 0
@@ -411,4 +406,4 @@ class MultiMessageAvailableTimeoutCondition(MultiMessageAvailableCondition):
         self._is_stuck = self._is_over and self._count() >= self._waiting
 
     def _count(self) -> int:
-        return sum(receiver.size for receiver in self._receivers)
+        return sum(receiver.size for receiver in self._inputs)

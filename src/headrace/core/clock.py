@@ -19,12 +19,12 @@ from headrace import waits
 from headrace.brief import brief
 from headrace.core.construction import Inner
 from headrace.core.control import TimeBase
+from headrace.core.parameters import declared, parameter
 from headrace.core.resource import InnerComponent, Resource
 from headrace.core.values import Duration, boolean, finite_number, nanoseconds
 from headrace.gpu.backend import clock_in_use
 
 if TYPE_CHECKING:
-    from headrace.core.composition import Composition
     from headrace.core.resource import Component
     from headrace.gpu.backend import DeviceClock
 
@@ -182,6 +182,19 @@ def park_in(
     return woken
 
 
+def _number(given: object, what: str) -> float:
+    number = finite_number(given)
+    if number is None:
+        raise TypeError(f"{what} must be a number, not {brief(given)}")
+    return number
+
+
+def _scale(given: object, what: str) -> float:
+    if (scale := _number(given, what)) <= 0:
+        raise ValueError(f"{what} must be positive, not {given}")
+    return scale
+
+
 def _count_holds(clock: Clock, change: int) -> None:
     if clock.is_virtual:
         with _CHANGING:
@@ -189,6 +202,7 @@ def _count_holds(clock: Clock, change: int) -> None:
         clock.announce()
 
 
+@declared(kw_only=False)
 class RealtimeClock(Clock):
     """Real time, optionally shifted and scaled.
 
@@ -204,24 +218,13 @@ class RealtimeClock(Clock):
 
     passes = True
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        initial_time_offset: float = 0.0,
-        initial_time_scale: float = 1.0,
-        use_time_since_epoch: bool = False,
-        *,
-        name: str = "realtime_clock",
-    ) -> None:
-        super().__init__(fragment, name=name)
-        offset = finite_number(initial_time_offset)
-        if offset is None:
-            raise TypeError(
-                f"clock {name!r}: initial_time_offset must be a number of seconds, not {initial_time_offset!r}"
-            )
-        self._offset = offset
-        self._initial_scale = self._scale(initial_time_scale)
-        self._since_epoch = boolean(use_time_since_epoch, f"clock {name!r}: use_time_since_epoch")
+    name = "realtime_clock"
+    _offset: float = parameter(default=0.0, alias="initial_time_offset", convert=_number)
+    _initial_scale: float = parameter(default=1.0, alias="initial_time_scale", convert=_scale)
+    _since_epoch: bool = parameter(default=False, alias="use_time_since_epoch", convert=boolean)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._changed = threading.Condition()
         self.initialize()
 
@@ -263,18 +266,10 @@ class RealtimeClock(Clock):
 
     def set_time_scale(self, time_scale: float) -> None:
         """Set the number of clock seconds per real second, from now on."""
-        new_scale = self._scale(time_scale)
+        new_scale = _scale(time_scale, f"clock {self.name!r}: the time scale")
         with self._changed:
             shown, reference, scale = self._reading
             now = time.monotonic_ns()
             self._reading = (shown + round((now - reference) * scale), now, new_scale)
             self._changed.notify_all()
         self.announce()
-
-    def _scale(self, given: object) -> float:
-        scale = finite_number(given)
-        if scale is None:
-            raise TypeError(f"clock {self.name!r}: the time scale must be a number, not {brief(given)}")
-        if scale <= 0:
-            raise ValueError(f"clock {self.name!r}: the time scale must be positive, not {given}")
-        return scale

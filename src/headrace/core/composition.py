@@ -6,6 +6,7 @@ It is the part of a fragment that operators, the runtime and watchers know. It d
 
 from __future__ import annotations
 
+import inspect
 from contextlib import contextmanager
 from itertools import pairwise
 from threading import get_ident
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from headrace.core.config import Config, environment_parameters, setting_name
-from headrace.core.construction import Inner, known_keywords
+from headrace.core.construction import Inner
 from headrace.core.control import RunControl
 from headrace.core.errors import ConfigError, GraphError, ParameterError, absent, choices
 from headrace.core.execution import DynamicFlows
@@ -435,7 +436,9 @@ class Composition:
 
     def __init__(self, name: str = "", *args: Any, **kwargs: Any) -> None:
         if args or kwargs:
-            known = choices(known_keywords(type(self)), next(iter(kwargs), ""))
+            taken = inspect.signature(type(self)).parameters.values()
+            names = [each.name for each in taken if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+            known = choices(names, next(iter(kwargs), ""))
             raise TypeError(
                 f"{type(self).__name__} does not take {', '.join([*map(repr, args), *map(repr, kwargs)])} (an "
                 f"__init__ of its own, which calls super().__init__(), can take more); it takes {known}"

@@ -16,6 +16,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.core.construction import Inner
+from headrace.core.parameters import declared
 from headrace.core.ports import SchedulingStatusType
 from headrace.core.resource import Component, InnerComponent
 from headrace.core.values import finite_number
@@ -23,7 +24,6 @@ from headrace.core.values import finite_number
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headrace.core.composition import Composition
     from headrace.core.node import Node, Receiver, Transmitter
     from headrace.core.resource import Resource
 
@@ -166,11 +166,6 @@ class Condition(BareCondition):
         if "depends_on_ports" not in vars(cls) and ("check" in vars(cls) or "update_state" in vars(cls)):
             cls.depends_on_ports = True
 
-    def __init__(
-        self, fragment: Composition | None = None, *args: Any, name: str = "", **kwargs: Any
-    ) -> None:
-        super().__init__(fragment, *args, name=name, **kwargs)
-
     # Methods that a run calls.
 
     def on_resume(self, timestamp: int) -> None:
@@ -309,6 +304,7 @@ _STATUS = {
 }
 
 
+@declared(kw_only=False)
 class AsynchronousCondition(Condition):
     """Lets an operator run unless it waits for an outside event; `event_state` may be set from any thread.
 
@@ -318,8 +314,10 @@ class AsynchronousCondition(Condition):
     polled = False
     depends_on_ports = False
 
-    def __init__(self, fragment: Composition | None = None, *, name: str = "async_condition") -> None:
-        super().__init__(fragment, name=name)
+    name = "async_condition"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._state = AsynchronousEventState.READY
 
     @property

@@ -44,8 +44,8 @@ class ConfigError(KeyError, ValueError):
     __str__ = PortError.__str__
 
 
-class ParameterError(TypeError):
-    """A parameter is unknown, missing, or of the wrong type."""
+class ParameterError(TypeError, ValueError):
+    """A parameter is unknown, missing, of the wrong type, or has a wrong value."""
 
 
 class QueueFullError(RuntimeError):

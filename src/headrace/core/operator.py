@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 
 from headrace.brief import brief
 from headrace.core.condition import AsynchronousCondition, BareCondition, Condition
-from headrace.core.construction import Arg, Inner, named_values, needs_fragment, snake_case
+from headrace.core.construction import Arg, Inner, check_name, named_values, needs_fragment, snake_case
 from headrace.core.error_policy import ErrorPolicy, check_on_stuck
 from headrace.core.errors import GraphError, ParameterError, PortError, absent, choices, noting
 from headrace.core.live_values import KnobValues, LiveValues
@@ -203,9 +203,7 @@ class InnerOperator(InnerConnectable):
         self, fragment: Composition, args: tuple[Part, ...], name: str, keywords: dict[str, Any]
     ) -> None:
         """Do the work of ``__init__``, with the keywords as a dict, in which any word may be a name."""
-
-        if not isinstance(name, str):
-            raise TypeError(f"the name of a {type(self.operator).__name__} must be a str, not {name!r}")
+        check_name(type(self.operator), name)
         self.check_attributes()
         self.begin()
         self.place = fragment

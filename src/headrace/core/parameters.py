@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Any, TypedDict, TypeVar, Unpack, dataclass_transform, overload
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack, dataclass_transform, overload
 from weakref import WeakKeyDictionary
 
 from headrace.brief import brief
@@ -82,6 +82,15 @@ class Limits(TypedDict, total=False):
     maximum: Any
     choices: Iterable[Any]
     check: Callable[[Any], object] | None
+    convert: Callable[[Any, str], Any] | None
+    attribute: str
+
+
+class FieldLimits(Limits, total=False):
+    """What may be declared of a field."""
+
+    alias: str
+    kw_only: bool
 
 
 @dataclass(slots=True)
@@ -101,12 +110,17 @@ class Parameter:
     choices: Iterable[Any] = ()
     """The values that it may have; any if empty."""
     check: Callable[[Any], object] | None = None
+    convert: Callable[[Any, str], Any] | None = None
+    """Called with a value and what it is, for an error; returns the value that the attribute has."""
+    attribute: str = ""
+    """The attribute that has the value; that of its name unless given."""
     may_be_none: bool = False
     """Whether its annotation allows None besides `expected`."""
 
     def __post_init__(self) -> None:
         self.live = boolean(self.live, f"parameter {self.name!r}: live")
         self.choices = tuple(self.choices)
+        self.attribute = self.attribute or self.name
 
     @property
     def is_required(self) -> bool:
@@ -120,17 +134,20 @@ class Parameter:
             self.default is None or self.may_be_none or self.flag is ParameterFlag.OPTIONAL
         ):
             return value
-        if expected is None:
-            self._check_value(value, owner)
-            return value
-        if _fits(value, expected):
-            value = float(value) if expected is float and not isinstance(value, float) else value
-            self._check_value(value, owner)
-            return value
+        if self.convert is not None:
+            value = self.convert(value, f"{owner}: {self.name}")
+        elif expected in (int, float) and _fits(value, expected):
+            value = value if isinstance(value, expected) else expected(value)
+        elif expected is not None and not _fits(value, expected):
+            raise self._wrong_type(value, expected, owner)
+        self._check_value(value, owner)
+        return value
+
+    def _wrong_type(self, value: Any, expected: type, owner: str) -> ParameterError:
         hint = ""
         if expected is int and isinstance(value, float) and value.is_integer():
             hint = f"; write {int(value)}"  # a 1e6 in a file is a float
-        raise ParameterError(
+        return ParameterError(
             f"parameter {self.name!r} of {owner} must be {_article(expected)}, "
             f"not {_article(type(value))} ({brief(value)}){hint}"
         )
@@ -215,14 +232,25 @@ def reserved_names(base: type) -> frozenset[str]:
 
 T = TypeVar("T")
 Default = TypeVar("Default")
+Given = TypeVar("Given", contravariant=True)
+Kept = TypeVar("Kept", covariant=True)
+
+
+class Converted(Protocol[Given, Kept]):
+    """The type of a field, for type checkers, whose attribute is of another type than what is given."""
+
+    def __get__(self, component: object, kind: type) -> Kept: ...
+    def __set__(self, component: object, value: Given) -> None: ...
 
 
 class ParameterField:
     """What `parameter` leaves in a class: how ``spec.param`` is called for it."""
 
-    def __init__(self, default_factory: Callable[[], Any], limits: Limits) -> None:
+    def __init__(self, default_factory: Callable[[], Any], limits: FieldLimits) -> None:
         self.make_default = default_factory
-        self.limits = limits
+        self.alias = limits.pop("alias", "")
+        self.kw_only: bool | None = limits.pop("kw_only", None)
+        self.limits: Limits = limits
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -235,14 +263,18 @@ class ParameterField:
             return self
         raise AttributeError(f"{kind.__name__} has no value for the parameter {self.name!r} yet")
 
-    def declare(self, kind: type, spec: Any) -> None:
-        """Declare it in the spec of a component; what its class assigns to the name is the default."""
+    def default_of(self, kind: type) -> Any:
+        """Return its default in a class: what that assigns to the name, if it does."""
         assigned = inspect.getattr_static(kind, self.name, self)
         is_default = not isinstance(
             assigned, (ParameterField, FunctionType, property, classmethod, staticmethod)
         )
-        default = assigned if is_default else self.make_default()
-        spec.param(self.name, default, **self.limits)
+        return assigned if is_default else self.make_default()
+
+    def declare(self, kind: type, spec: Any) -> None:
+        """Declare it in the spec of a component."""
+        limits: Limits = {**self.limits, "attribute": self.name} if self.alias else self.limits
+        spec.param(self.alias or self.name, self.default_of(kind), **limits)
 
 
 # The fields of each class, kept here, since a class of a program may have attributes of any name.
@@ -250,13 +282,16 @@ _FIELDS: WeakKeyDictionary[type, dict[str, ParameterField]] = WeakKeyDictionary(
 
 
 @overload
-def parameter(*, default: None = ..., **limits: Unpack[Limits]) -> Any: ...
+def parameter(*, default: None = ..., **limits: Unpack[FieldLimits]) -> Any: ...
 @overload
-def parameter(*, default: Default, **limits: Unpack[Limits]) -> Default: ...
+def parameter(*, default: Default, **limits: Unpack[FieldLimits]) -> Default: ...
 @overload
-def parameter(*, default_factory: Callable[[], Default], **limits: Unpack[Limits]) -> Default: ...
+def parameter(*, default_factory: Callable[[], Default], **limits: Unpack[FieldLimits]) -> Default: ...
 def parameter(
-    *, default: Any = REQUIRED, default_factory: Callable[[], Any] | None = None, **limits: Unpack[Limits]
+    *,
+    default: Any = REQUIRED,
+    default_factory: Callable[[], Any] | None = None,
+    **limits: Unpack[FieldLimits],
 ) -> Any:
     """Declare a parameter as a field of an operator, a condition, a resource or a subgraph.
 
@@ -269,12 +304,24 @@ def parameter(
         The value if the program gives none; without a default the program must give one.
     default_factory
         Called for each component to make the default, for one that is changed in place, such as a list.
-    flag, headline, description, live, minimum, maximum, choices, check
+    alias
+        The name of the argument, where that of the field is taken by something else; of conditions and resources.
+    kw_only
+        Whether it is given by keyword alone, in a class whose fields are given by position (`declared`).
+    flag, headline, description, live, minimum, maximum, choices, check, convert
         As for :meth:`OperatorSpec.param`.
     """
     if default_factory is not None and default is not REQUIRED:
         raise ParameterError("parameter(...) takes default or default_factory, not both")
     return ParameterField(default_factory or (lambda: default), limits)
+
+
+def converted(
+    convert: Callable[[Any, str], Any], /, *, default: Any = REQUIRED, **limits: Unpack[FieldLimits]
+) -> Any:
+    """Declare a parameter whose attribute is what a function makes of the value; its type is `Converted`."""
+    limits["convert"] = convert
+    return ParameterField(lambda: default, limits)
 
 
 def argument(*, default: Any, kw_only: bool = True) -> Any:
@@ -285,32 +332,77 @@ def required(*, kw_only: bool = True) -> Any:
     """Stand for such an argument that must be given."""
 
 
-@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(parameter, argument, required))
-def declared(kind: type[T]) -> type[T]:
+@overload
+def declared(kind: type[T], /) -> type[T]: ...
+@overload
+def declared(*, kw_only: bool) -> Callable[[type[T]], type[T]]: ...
+@dataclass_transform(
+    eq_default=False, kw_only_default=True, field_specifiers=(parameter, converted, argument, required)
+)
+def declared(kind: type[Any] | None = None, /, *, kw_only: bool = True) -> Any:
     """Make a parameter of each public field that a class annotates, as a decorator of the class.
 
     Class variables, private names and what a base class declares stay what they are. A type checker knows the
     parameters of such a class as arguments of its constructor, and takes conditions and resources as positional
     arguments there.
+
+    Parameters
+    ----------
+    kw_only
+        False for a condition or a resource whose parameters may be given by position, too, in their order.
     """
+    if kind is None:
+        return functools.partial(_declared, kw_only=kw_only)
+    return _declared(kind, kw_only)
+
+
+def _declared(kind: type[T], kw_only: bool) -> type[T]:
     fields: dict[str, ParameterField] = {}
     for name, annotation in inspect.get_annotations(kind).items():
-        if name.startswith("_") or "ClassVar" in str(annotation):
-            continue
         value = vars(kind).get(name, REQUIRED)
-        field = value if isinstance(value, ParameterField) else parameter(default=value)
-        field.name = name
-        fields[name] = field
+        if not isinstance(value, ParameterField):
+            if name.startswith("_") or "ClassVar" in str(annotation):
+                continue
+            value = parameter(default=value)
+        value.name = name
+        value.kw_only = kw_only if value.kw_only is None else value.kw_only
+        fields[name] = value
     _FIELDS[kind] = fields
+    if not kw_only:
+        _sign(kind)
     return kind
+
+
+def _sign(kind: Any) -> None:
+    """Let a class show the arguments of its constructor."""
+    spec = inspect.Parameter
+    found = [spec("fragment", spec.POSITIONAL_OR_KEYWORD, default=None)]
+    by_position = positional(kind)
+    fields = {field.alias or field.name: field for field in fields_of(kind).values()}
+    for name in (*by_position, *(each for each in fields if each not in by_position)):
+        place = spec.POSITIONAL_OR_KEYWORD if name in by_position else spec.KEYWORD_ONLY
+        found.append(spec(name, place, default=fields[name].default_of(kind)))
+    found.append(spec("name", spec.KEYWORD_ONLY, default=getattr(kind, "name", "")))
+    kind.__signature__ = inspect.Signature(found)
+
+
+def fields_of(kind: type) -> dict[str, ParameterField]:
+    """Return the fields of a class by name, those of base classes first."""
+    fields: dict[str, ParameterField] = {}
+    for base in reversed(kind.__mro__):
+        fields |= _FIELDS.get(base, {})
+    return fields
+
+
+def positional(kind: type) -> list[str]:
+    """Return the names of the parameters that may be given by position; those of a subclass come first."""
+    own = (field for base in kind.__mro__ for field in _FIELDS.get(base, {}).values())
+    return list(dict.fromkeys(field.alias or field.name for field in own if field.kw_only is False))
 
 
 def set_up(component: Any, spec: Any) -> None:
     """Fill in the spec of a component: its fields, those of base classes first, and what `setup` declares."""
     kind = type(component)
-    fields: dict[str, ParameterField] = {}
-    for base in reversed(kind.__mro__):
-        fields |= _FIELDS.get(base, {})
-    for each in fields.values():
+    for each in fields_of(kind).values():
         each.declare(kind, spec)
     component.setup(spec)

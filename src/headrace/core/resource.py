@@ -5,14 +5,23 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from headrace.core.construction import Inner, check_name, constructor, refuse_keywords
-from headrace.core.parameters import check_parameter_name, set_up
+from headrace.core.construction import (
+    Inner,
+    check_name,
+    is_fragment,
+    is_named,
+    named_values,
+    without_fragment,
+)
+from headrace.core.errors import ParameterError, choices
+from headrace.core.parameters import check_parameter_name, positional, set_up
 from headrace.core.spec import ComponentSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.core.composition import Composition
+    from headrace.core.parameters import argument, declared
 
 S = TypeVar("S")
 
@@ -39,11 +48,24 @@ class InnerComponent:
         resource.release()
 
 
-class Component:
+if TYPE_CHECKING:
+
+    @declared
+    class _Arguments:
+        """The arguments that each condition and resource takes, for constructors of classes with `declared`."""
+
+        fragment: Composition | None = argument(kw_only=False, default=None)
+        name: str = argument(default="")
+
+else:
+    _Arguments = object
+
+
+class Component(_Arguments):
     """The base of conditions and resources.
 
-    A parameter that `setup` declares becomes an attribute. Annotate it on the class, as the field of a dataclass,
-    so that type checkers know it.
+    Its parameters are fields of the class, as those of an operator (`declared`, `parameter`), or declared in
+    `setup`.
     """
 
     fragment: Composition | None
@@ -54,33 +76,39 @@ class Component:
     """What `setup` declared."""
     _headrace = Inner(InnerComponent)
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "__init__" in vars(cls):
-            cls.__init__ = constructor(cls.__init__)  # type: ignore[method-assign]
-
-    @constructor
     def __init__(
         self, fragment: Composition | None = None, *args: Any, name: str = "", **kwargs: Any
     ) -> None:
         kind = type(self)
-        if args:
-            raise TypeError(f"{kind.__name__} does not take {', '.join(map(repr, args))}")
+        if fragment is not None and not is_fragment(fragment):
+            given = {**({"name": name} if name else {}), **kwargs}
+            is_passed_on = kind.__init__ is not Component.__init__
+            raise without_fragment(kind, fragment, (fragment, *args), given, is_passed_on)
+        named = {arg.name: arg.value for arg in named_values(args)}
+        named_so = named.pop("name", "")  # also where the program gives another name
         check_name(kind, name)
         self.fragment = None if fragment is None else fragment._headrace.root
-        self.name = name or kind.__name__.lower()
+        self.name = name or named_so or getattr(kind, "name", "") or kind.__name__.lower()
         check = partial(check_parameter_name, kind=kind, base=self._headrace.base)
         self.spec = self._headrace.spec_type(fragment, check)
         set_up(self, self.spec)
-        unknown = [key for key in kwargs if key not in self.spec.params]
+        values = named | kwargs | _by_position(self, args, kwargs)
+        unknown = [key for key in values if key not in self.spec.params]
         if unknown:
-            refuse_keywords(kind, unknown, list(self.spec.params))
-        if fragment is not None and self.spec.params and fragment._headrace.root._headrace.parameter_settings:
-            name = fragment._headrace.qualified(self.name)
-            with fragment._headrace.root._headrace.component_settings(name, self.spec.params) as values:
-                self.spec.apply(self, {**kwargs, **values})
-        else:
-            self.spec.apply(self, kwargs)
+            known = choices([*self.spec.params, "name"], unknown[0])
+            raise ParameterError(f"{kind.__name__} does not take {choices(unknown)}; it takes {known}")
+        if fragment is None or not fragment._headrace.root._headrace.parameter_settings:
+            self.spec.apply(self, values)
+            self.__post_init__()
+            return
+        root = fragment._headrace.root._headrace
+        with root.component_settings(fragment._headrace.qualified(self.name), self.spec.params) as settings:
+            # What users set wins over what the program gives.
+            self.spec.apply(self, values | settings)
+            self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """Check what the parameters are together, and begin; called when they have their values."""
 
     # Methods that a subclass overrides.
 
@@ -126,3 +154,18 @@ class Resource(Component):
 
 
 InnerComponent.base = Resource
+
+
+def _by_position(component: Component, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters that were given by position."""
+    kind = type(component).__name__
+    names, given = positional(type(component)), [arg for arg in args if not is_named(arg)]
+    if len(given) > len(names):
+        others = [*(each for each in component.spec.params if each not in names), "name"]
+        raise TypeError(
+            f"{kind} takes ({', '.join(['self', *names])}) by position and {choices(others)} by keyword"
+        )
+    twice = [name for name in names[: len(given)] if name in kwargs]
+    if twice:
+        raise TypeError(f"{kind} was given {choices(twice)} by position and by keyword")
+    return dict(zip(names, given, strict=False))

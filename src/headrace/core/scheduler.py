@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypedDict
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from headrace.core.clock import Clock, RealtimeClock
 from headrace.core.construction import Inner
+from headrace.core.parameters import Converted, converted, declared, parameter
 from headrace.core.resource import InnerComponent, Resource
 from headrace.core.values import boolean, milliseconds
 
@@ -80,17 +81,6 @@ class Run(Protocol):
         """End the run; may be called from any thread."""
 
 
-class SchedulerOptions(TypedDict, total=False):
-    """The keyword arguments of :class:`Scheduler`, for schedulers that pass them on."""
-
-    clock: Clock | None
-    stop_on_deadlock: bool
-    stop_on_deadlock_timeout: int | str | timedelta
-    max_duration_ms: float | str | timedelta
-    check_recession_period_ms: float | str | timedelta
-    name: str
-
-
 class InnerScheduler(InnerComponent):
     """The state of a scheduler, and what subclasses of headrace's own change about it."""
 
@@ -99,6 +89,7 @@ class InnerScheduler(InnerComponent):
     clock_was_given = False
 
 
+@declared(kw_only=False)
 class Scheduler(Resource):
     """The base of schedulers; subclass it and write `execute`.
 
@@ -139,30 +130,36 @@ class Scheduler(Resource):
 
     _headrace = Inner(InnerScheduler)
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        *,
-        clock: Clock | None = None,
-        stop_on_deadlock: bool = True,
-        stop_on_deadlock_timeout: int | str | timedelta = 0,
-        max_duration_ms: float | str | timedelta = -1,
-        check_recession_period_ms: float | str | timedelta = 5.0,
-        name: str = "",
-    ) -> None:
-        super().__init__(fragment, name=name)
-        if clock is not None and not isinstance(clock, Clock):
+    clock: Converted[Clock | None, Clock] = parameter(default=None, kw_only=True)
+    stop_on_deadlock: bool = parameter(default=True, convert=boolean, kw_only=True)
+    stop_on_deadlock_timeout: Converted[float | str | timedelta, int] = converted(
+        milliseconds, default=0, kw_only=True
+    )
+    max_duration_ms: Converted[float | str | timedelta, float] = converted(
+        milliseconds, default=-1, kw_only=True
+    )
+    check_recession_period_ms: Converted[float | str | timedelta, float] = converted(
+        milliseconds, default=5.0, kw_only=True
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        clock: object = self.clock
+        if not isinstance(clock, Clock | None):
             raise TypeError(f"{self.name!r}: clock must be a Clock, not {type(clock).__name__}")
         self._headrace.clock_was_given = clock is not None
-        self.clock: Clock = self._headrace.clock_type(fragment) if clock is None else clock
+        self.clock = self._headrace.clock_type(self.fragment) if clock is None else clock
         self.set_limits(
-            stop_on_deadlock, stop_on_deadlock_timeout, max_duration_ms, check_recession_period_ms
+            self.stop_on_deadlock,
+            self.stop_on_deadlock_timeout,
+            self.max_duration_ms,
+            self.check_recession_period_ms,
         )
 
     def set_limits(
         self,
         stop_on_deadlock: bool,
-        stop_on_deadlock_timeout: int | str | timedelta,
+        stop_on_deadlock_timeout: float | str | timedelta,
         max_duration_ms: float | str | timedelta,
         check_recession_period_ms: float | str | timedelta,
     ) -> None:

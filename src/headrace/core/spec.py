@@ -63,10 +63,13 @@ class ComponentSpec:
             The values that it may have; the live page makes a slider or a list of them.
         check
             Called with a value; raises ValueError or returns False if the value is wrong.
+        convert
+            Called with a value, and a text that says what it is, for an error; returns what the attribute becomes.
+            Then the annotation is that of the attribute, and says nothing about the value.
         """
-        if self._check_name is not None:
-            self._check_name(name)
         declared = Parameter(name, default_value, **limits)
+        if self._check_name is not None:
+            self._check_name(declared.attribute)
         if declared.live and not self._may_be_live:
             raise ParameterError(f"parameter {name!r}: only an operator's parameters can be live")
         self.params[name] = declared
@@ -77,10 +80,12 @@ class ComponentSpec:
         target = holder_of(component)
         self.expect_types(component)
         for name, parameter in self.params.items():
-            if parameter.default is not REQUIRED:
-                setattr(target, name, parameter.default)
+            if parameter.convert is not None and parameter.default is not REQUIRED and name not in values:
+                setattr(target, parameter.attribute, parameter.checked(parameter.default, owner))
+            elif parameter.default is not REQUIRED:
+                setattr(target, parameter.attribute, parameter.default)
             elif parameter.flag is ParameterFlag.OPTIONAL:
-                setattr(target, name, None)
+                setattr(target, parameter.attribute, None)
         for name, value in values.items():
             self.give(component, owner, name, value)
 
@@ -91,8 +96,9 @@ class ComponentSpec:
             annotations = {}
             for base in reversed(type(component).__mro__):
                 annotations.update(inspect.get_annotations(base))
-        for name, parameter in self.params.items():
-            parameter.expected, parameter.may_be_none = _type_of(annotations.get(name), parameter.default)
+        for parameter in self.params.values():
+            annotation = annotations.get(parameter.attribute)
+            parameter.expected, parameter.may_be_none = _type_of(annotation, parameter.default)
 
     def give(self, component: Any, owner: str, name: str, value: Any) -> None:
         """Set one parameter of `component`."""
@@ -100,14 +106,14 @@ class ComponentSpec:
         if parameter is None:
             hint = "" if self.params else f"; setup declares one by spec.param({name!r})"
             raise ParameterError(absent(owner, "parameter", name, self.params) + hint)
-        setattr(holder_of(component), name, parameter.checked(value, owner))
+        setattr(holder_of(component), parameter.attribute, parameter.checked(value, owner))
 
     def missing(self, component: Any) -> list[str]:
         """Return the names of the required parameters without a value."""
         return [
             name
             for name, parameter in self.params.items()
-            if parameter.is_required and not hasattr(holder_of(component), name)
+            if parameter.is_required and not hasattr(holder_of(component), parameter.attribute)
         ]
 
 

@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.core.errors import choices
 from headrace.core.operator import Operator
+from headrace.core.parameters import declared, parameter
 from headrace.core.resource import Resource
 from headrace.core.run_options import MOST_WORKERS
 from headrace.core.values import boolean, whole_number, whole_numbers
-
-if TYPE_CHECKING:
-    from headrace.core.composition import Composition
 
 
 @dataclass(slots=True)
@@ -30,6 +28,7 @@ class Assignment:
     realtime: RealtimeScheduling | None = None
 
 
+@declared(kw_only=False)
 class ThreadPool(Resource):
     """Worker threads that run only the operators added to the pool.
 
@@ -39,16 +38,16 @@ class ThreadPool(Resource):
         The number of threads shared by operators without their own thread.
     """
 
-    def __init__(
-        self, fragment: Composition | None = None, initial_size: int = 1, *, name: str = "thread_pool"
-    ) -> None:
-        super().__init__(fragment, name=name)
-        self.initial_size = whole_number(initial_size, f"thread pool {name!r}: initial_size", 1, MOST_WORKERS)
+    name = "thread_pool"
+    initial_size: int = parameter(default=1, minimum=1, maximum=MOST_WORKERS)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.assignments: list[Assignment] = []
         # Whether its threads exist under schedulers that run everything on one thread, too.
         self.is_required = False
-        if fragment is not None:
-            fragment._headrace.root._headrace.thread_pools.append(self)
+        if self.fragment is not None:
+            self.fragment._headrace.thread_pools.append(self)
 
     def add(
         self,

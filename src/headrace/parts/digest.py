@@ -12,6 +12,7 @@ type counts, because their text may have an address in it.
 from __future__ import annotations
 
 import enum
+import inspect
 import os
 import sys
 import zlib
@@ -19,7 +20,6 @@ from contextlib import suppress
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.construction import known_keywords
 from headrace.core.function import FunctionOperator
 from headrace.core.graph import Flow
 from headrace.core.parameters import holder_of
@@ -85,9 +85,11 @@ def _operator(operator: Operator) -> dict[str, str]:
 def _arguments(component: Any) -> dict[str, Any]:
     """Return the arguments that a condition or a resource was given, as far as it keeps them under their names."""
     kept = {}
-    for key in known_keywords(type(component)):
+    for key in inspect.signature(type(component)).parameters:
+        parameter = component.spec.params.get(key)
+        name = key if parameter is None else parameter.attribute
         with suppress(Exception):  # a property may need the run
-            kept[key] = getattr(component, key, getattr(component, f"_{key}", None))
+            kept[key] = getattr(component, name, getattr(component, f"_{name}", None))
     return {key: value for key, value in kept.items() if isinstance(value, _PLAIN)}
 
 

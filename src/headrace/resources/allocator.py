@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace import gpu
 from headrace.core.errors import AllocationError, choices
+from headrace.core.parameters import parameter
 from headrace.core.resource import Resource
 from headrace.core.values import size_text
 from headrace.gpu.allocation import Allocation, kept_allocations
@@ -42,7 +43,6 @@ from headrace.tensor.types import element_of
 
 if TYPE_CHECKING:
     from headrace.conditions.memory_available import MemoryAvailableCondition
-    from headrace.core.composition import Composition
     from headrace.tensor.libraries.torch_allocator import TorchMemory
     from headrace.tensor.types import DLDataType
 
@@ -82,15 +82,10 @@ class Allocator(Resource):
     served: ClassVar[tuple[MemoryStorageType, ...]] = tuple(MemoryStorageType)
     """The kinds of memory that it serves."""
 
-    def __init__(
-        self, fragment: Composition | None = None, *args: Any, dev_id: int = 0, name: str = "", **kwargs: Any
-    ) -> None:
-        super().__init__(fragment, *args, name=name, **kwargs)
-        if not isinstance(dev_id, int) or isinstance(dev_id, bool) or dev_id < 0:
-            raise ValueError(
-                f"{self.name!r}: dev_id must be the number of a device, 0 or more, not {dev_id!r}"
-            )
-        self.dev_id = dev_id
+    dev_id: int = parameter(default=0, minimum=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._lock = threading.Lock()
         self._stores: dict[MemoryStorageType, BlockStore] = {}
         self._private: dict[MemoryStorageType, BlockStore] = {}

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import ClassVar
 
+from headrace.core.parameters import Converted, converted, declared, parameter
 from headrace.core.values import Size, byte_size, size_text, whole_number
 from headrace.gpu.backend import active
 from headrace.resources.allocator import Allocator
 from headrace.resources.memory_sources import DeviceMemory, MemorySource, MemoryStorageType, StorageType
 
-if TYPE_CHECKING:
-    from headrace.core.composition import Composition
+_AT_LEAST_A_BYTE = partial(byte_size, least=1)
 
 
+@declared(kw_only=False)
 class UnboundedAllocator(Allocator):
     """Memory of every kind, as much as is asked for.
 
@@ -27,18 +29,16 @@ class UnboundedAllocator(Allocator):
         The device.
     """
 
+    name = "unbounded_allocator"
     _keep = None
-
-    def __init__(
-        self, fragment: Composition | None = None, *, dev_id: int = 0, name: str = "unbounded_allocator"
-    ) -> None:
-        super().__init__(fragment, dev_id=dev_id, name=name)
+    dev_id: int = parameter(default=0, minimum=0, kw_only=True)
 
 
 # More than any pipeline has messages. Every block has an entry in a list of the host.
 _MOST_BLOCKS = 1 << 20
 
 
+@declared(kw_only=False)
 class BlockMemoryPool(Allocator):
     """A fixed number of blocks of one size and one kind of memory, made when they are first needed.
 
@@ -61,22 +61,17 @@ class BlockMemoryPool(Allocator):
         The device.
     """
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        storage_type: StorageType = MemoryStorageType.DEVICE,
-        block_size: Size = 0,
-        num_blocks: int = 0,
-        dev_id: int = 0,
-        *,
-        name: str = "block_memory_pool",
-    ) -> None:
-        super().__init__(fragment, dev_id=dev_id, name=name)
-        self.storage_type = self.default_storage = MemoryStorageType.of(
-            storage_type, f"{name!r}: storage_type"
-        )
-        self._block_size = byte_size(block_size, f"{name!r}: block_size", 1)
-        self.num_blocks = whole_number(num_blocks, f"{name!r}: num_blocks", 1, _MOST_BLOCKS)
+    name = "block_memory_pool"
+    storage_type: Converted[StorageType, MemoryStorageType] = converted(
+        MemoryStorageType.of, default=MemoryStorageType.DEVICE
+    )
+    _block_size: Converted[Size, int] = converted(_AT_LEAST_A_BYTE, default=0, alias="block_size")
+    num_blocks: int = parameter(default=0, convert=partial(whole_number, least=1, most=_MOST_BLOCKS))
+    dev_id: int = parameter(default=0, minimum=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.default_storage = self.storage_type
 
     @property
     def block_size(self) -> int:
@@ -129,31 +124,21 @@ class CudaAllocator(Allocator):
     request of another size needs the room, the memory that has been idle longest is given up for it.
 
     A subclass names in `served` the kinds of memory that it has: device memory, pinned memory of the host, or both.
-    For each of them it takes two sizes, ``device_memory_initial_size``, ``device_memory_max_size`` or the same with
-    ``host``: the memory from the start of a run, 8 MB unless given, and the most that may be in use at once, 16 MB.
+    For each of them it has two sizes in bytes, ``device_memory_initial_size`` and ``device_memory_max_size`` or the
+    same with ``host``: the memory from the start of a run, and the most that may be in use at once.
     """
 
     served: ClassVar[tuple[MemoryStorageType, ...]] = (MemoryStorageType.DEVICE,)
 
-    def __init__(
-        self, fragment: Composition | None = None, *args: Any, dev_id: int = 0, name: str = "", **kwargs: Any
-    ) -> None:
-        sizes = {
-            size: kwargs.pop(size, usual)
-            for storage in self.served
-            for size, usual in zip(_size_names(storage), ("8MB", "16MB"), strict=True)
-        }
-        super().__init__(fragment, *args, dev_id=dev_id, name=name, **kwargs)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         for storage in self.served:
             initial, most = _size_names(storage)
-            first = byte_size(sizes[initial], f"{self.name!r}: {initial}")
-            limit = byte_size(sizes[most], f"{self.name!r}: {most}", 1)
+            first, limit = getattr(self, initial), getattr(self, most)
             if first > limit:
                 raise ValueError(
                     f"{self.name!r}: {initial} ({size_text(first)}) is more than {most} ({size_text(limit)})"
                 )
-            setattr(self, initial, first)
-            setattr(self, most, limit)
 
     def _limit(self, storage: MemoryStorageType) -> int:
         return int(getattr(self, _size_names(storage)[1]))
@@ -200,6 +185,7 @@ def _size_names(storage: MemoryStorageType) -> tuple[str, str]:
     return f"{kind}_memory_initial_size", f"{kind}_memory_max_size"
 
 
+@declared(kw_only=False)
 class StreamOrderedAllocator(CudaAllocator):
     """Device memory of any size from a pool of its own, which the driver manages in the order of streams.
 
@@ -217,27 +203,15 @@ class StreamOrderedAllocator(CudaAllocator):
         The device.
     """
 
-    device_memory_initial_size: int
-    device_memory_max_size: int
+    name = "stream_ordered_allocator"
+    device_memory_initial_size: Converted[Size, int] = converted(byte_size, default="8MB")
+    device_memory_max_size: Converted[Size, int] = converted(_AT_LEAST_A_BYTE, default="16MB")
+    release_threshold: Converted[Size, int] = converted(byte_size, default="4MB")
+    dev_id: int = parameter(default=0, minimum=0)
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        device_memory_initial_size: Size = "8MB",
-        device_memory_max_size: Size = "16MB",
-        release_threshold: Size = "4MB",
-        dev_id: int = 0,
-        *,
-        name: str = "stream_ordered_allocator",
-    ) -> None:
-        super().__init__(
-            fragment,
-            dev_id=dev_id,
-            name=name,
-            device_memory_initial_size=device_memory_initial_size,
-            device_memory_max_size=device_memory_max_size,
-        )
-        self.release_threshold = self._keep = byte_size(release_threshold, f"{name!r}: release_threshold")
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._keep = self.release_threshold
 
     def _make_source(self, storage: MemoryStorageType) -> MemorySource:
         super()._make_source(storage)  # raises where there is no such device

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from headrace import waits
 from headrace.core.clock import LONGEST_TURN, Clock, park_in
+from headrace.core.parameters import declared, parameter
 from headrace.core.values import Duration, nanoseconds, whole_number
 from headrace.gpu.backend import DeviceUnavailable, active, clock_in_use, is_chosen
 
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
 class _ProgramClock(Clock):
     """A time that stands still until it is moved."""
 
-    def __init__(self, fragment: Composition | None, initial_timestamp: int, *, name: str) -> None:
-        super().__init__(fragment, name=name)
-        self._initial = self._now = whole_number(initial_timestamp, f"clock {name!r}: initial_timestamp")
+    _initial: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._now = self._initial
         self._moved = threading.Condition()
 
     def initialize(self) -> None:
@@ -39,6 +42,7 @@ class _ProgramClock(Clock):
         return 0.0 if target_time_ns <= self._now else None
 
 
+@declared(kw_only=False)
 class ManualClock(_ProgramClock):
     """Virtual time: it stands still while there is work, and jumps to the next event when there is none.
 
@@ -46,10 +50,8 @@ class ManualClock(_ProgramClock):
     time.
     """
 
-    def __init__(
-        self, fragment: Composition | None = None, initial_timestamp: int = 0, *, name: str = "manual_clock"
-    ) -> None:
-        super().__init__(fragment, initial_timestamp, name=name)
+    name = "manual_clock"
+    _initial: int = parameter(default=0, alias="initial_timestamp")
 
     @property
     def is_virtual(self) -> bool:
@@ -67,17 +69,12 @@ class ManualClock(_ProgramClock):
         return True
 
 
+@declared(kw_only=False)
 class SyntheticClock(_ProgramClock):
     """Time that moves only when an operator or any thread calls `advance_to` or `advance_by`."""
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        initial_timestamp: int = 0,
-        *,
-        name: str = "synthetic_clock",
-    ) -> None:
-        super().__init__(fragment, initial_timestamp, name=name)
+    name = "synthetic_clock"
+    _initial: int = parameter(default=0, alias="initial_timestamp")
 
     def advance_to(self, new_time_ns: int) -> None:
         """Move the time forward to `new_time_ns`."""
@@ -107,6 +104,7 @@ class SyntheticClock(_ProgramClock):
             waits.wait_for(self._moved, lambda: self._now >= target_time_ns)
 
 
+@declared(kw_only=False)
 class MachineClock(Clock):
     """The clock of a simulated machine.
 
@@ -120,19 +118,15 @@ class MachineClock(Clock):
         The machine; the current one unless given.
     """
 
+    name = "machine_clock"
     passes: ClassVar[bool] = True
+    _given: DeviceClock | None = parameter(default=None, alias="machine")
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        machine: DeviceClock | None = None,
-        *,
-        name: str = "machine_clock",
-    ) -> None:
-        super().__init__(fragment, name=name)
-        found = machine or clock_in_use() or active().clock()
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        found = self._given or clock_in_use() or active().clock()
         if found is None:
-            raise DeviceUnavailable(f"{name!r}: the time of {active().description} is the host's")
+            raise DeviceUnavailable(f"{self.name!r}: the time of {active().description} is the host's")
         self.machine: DeviceClock = found
 
     @property

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 from headrace import gpu
 from headrace._runtime import ManagedStream, StreamSource, create_event
 from headrace.core.errors import choices
+from headrace.core.parameters import Converted, converted, declared, parameter
 from headrace.gpu.backend import active
 from headrace.gpu.partitions import counts_by_name
 
 if TYPE_CHECKING:
     from headrace import gpu
     from headrace._runtime import ManagedStream
-    from headrace.core.composition import Composition
 
 
+@declared(kw_only=False)
 class CudaGreenContextPool(StreamSource):
     """The SMs of a device, divided into partitions.
 
@@ -45,41 +46,30 @@ class CudaGreenContextPool(StreamSource):
 
     divides = True
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        dev_id: int = 0,
-        flags: int = 0,
-        num_partitions: int = 0,
-        sms_per_partition: Sequence[int] | Mapping[str, int] = (),
-        default_context_index: int | str = -1,
-        min_sm_size: int = 2,
-        *,
-        name: str = "cuda_green_context_pool",
-    ) -> None:
-        super().__init__(fragment, name=name)
-        if dev_id < 0:
-            raise ValueError(f"{name!r}: dev_id must be the number of a device, 0 or more, not {dev_id}")
-        if flags:
-            raise ValueError(f"{name!r}: flags must be 0, not {flags}")
-        self._request = counts_by_name(sms_per_partition, "sms_per_partition", f"{name!r}: ")
-        self._has_names = isinstance(sms_per_partition, Mapping)
-        counts = self.sms_per_partition
-        if counts and num_partitions and num_partitions != len(counts):
+    name = "cuda_green_context_pool"
+    dev_id: int = parameter(default=0, minimum=0)
+    flags: int = parameter(default=0, choices=(0,))
+    num_partitions: int = 0
+    _sms: Sequence[int] | Mapping[str, int] = parameter(default=(), alias="sms_per_partition")
+    default_context_index: int | str = -1
+    min_sm_size: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._request = counts_by_name(self._sms, "sms_per_partition", f"{self.name!r}: ")
+        counts, number = self.sms_per_partition, self.num_partitions
+        if counts and number and number != len(counts):
             raise ValueError(
-                f"{name!r}: num_partitions={num_partitions}, but sms_per_partition has {len(counts)}: {counts}"
+                f"{self.name!r}: num_partitions={number}, but sms_per_partition has {len(counts)}: {counts}"
             )
-        if not counts and num_partitions < 1:
-            raise ValueError(f"{name!r} needs num_partitions or sms_per_partition")
-        self.dev_id = dev_id
-        self.num_partitions = num_partitions or len(counts)
-        self.default_context_index = default_context_index
-        self.min_sm_size = min_sm_size
+        if not counts and number < 1:
+            raise ValueError(f"{self.name!r} needs num_partitions or sms_per_partition")
+        self.num_partitions = number or len(counts)
         for partition, count in self._request.items():
-            if count < min_sm_size:
+            if count < self.min_sm_size:
                 raise gpu.PartitionError(
-                    f"{name!r}: partition {partition!r} requests {count} SMs, which is less than "
-                    f"min_sm_size={min_sm_size}"
+                    f"{self.name!r}: partition {partition!r} requests {count} SMs, which is less than "
+                    f"min_sm_size={self.min_sm_size}"
                 )
         self._partitions: gpu.Partitions | None = None
 
@@ -150,7 +140,8 @@ class CudaGreenContextPool(StreamSource):
         if not (self._request and other._request):
             return f"num_partitions={self.num_partitions + other.num_partitions}"
         both = {**self._request, **other._request}
-        if self._has_names and other._has_names and len(both) == len(self._request) + len(other._request):
+        have_names = isinstance(self._sms, Mapping) and isinstance(other._sms, Mapping)
+        if have_names and len(both) == len(self._request) + len(other._request):
             return f"sms_per_partition={both}"
         return f"sms_per_partition={self.sms_per_partition + other.sms_per_partition}"
 
@@ -208,6 +199,17 @@ class CudaGreenContextPool(StreamSource):
         return [share] * self.num_partitions
 
 
+def _pool(pool: object, what: str) -> CudaGreenContextPool:
+    if not isinstance(pool, CudaGreenContextPool):
+        raise TypeError(f"{what} must be the CudaGreenContextPool it is a partition of, not {pool!r}")
+    return pool
+
+
+def _chosen(index: Any, what: str) -> Any:
+    return None if index == -1 else index
+
+
+@declared(kw_only=False)
 class CudaGreenContext(StreamSource):
     """A slice of a device: one partition of a pool, by position or by name.
 
@@ -221,23 +223,19 @@ class CudaGreenContext(StreamSource):
         The partition, by position or by name; -1 means the pool's default one.
     """
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        cuda_green_context_pool: CudaGreenContextPool | None = None,
-        index: int | str = -1,
-        *,
-        name: str = "cuda_green_context",
-    ) -> None:
-        super().__init__(fragment, name=name)
-        if not isinstance(cuda_green_context_pool, CudaGreenContextPool):
-            given = "" if cuda_green_context_pool is None else f", not {cuda_green_context_pool!r}"
+    name = "cuda_green_context"
+    pool: Converted[CudaGreenContextPool | None, CudaGreenContextPool] = converted(
+        _pool, default=None, alias="cuda_green_context_pool"
+    )
+    index: Converted[int | str, int | str | None] = converted(_chosen, default=-1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.pool is None:
             raise TypeError(
-                f"{name!r} needs cuda_green_context_pool=, the CudaGreenContextPool it is a partition of{given}"
+                f"{self.name!r} needs cuda_green_context_pool=, the CudaGreenContextPool it is a partition of"
             )
-        self.pool = cuda_green_context_pool
-        self.index = None if index == -1 else index
-        self.dev_id = cuda_green_context_pool.dev_id
+        self.dev_id = self.pool.dev_id
 
     @property
     def stands_on(self) -> StreamSource:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace import gpu
 from headrace._runtime import ManagedStream, StreamSource, create_event
 from headrace.core.errors import GraphError
-from headrace.core.values import whole_number
+from headrace.core.parameters import declared, parameter
 from headrace.gpu.backend import active
 from headrace.resources.cuda_green_context import CudaGreenContext, CudaGreenContextPool
-
-if TYPE_CHECKING:
-    from headrace.core.composition import Composition
 
 _NON_BLOCKING = 1
 
 
+@declared(kw_only=False)
 class CudaStreamPool(StreamSource):
     """Streams on one device, created when needed and destroyed at the end of the last run that uses them.
 
@@ -41,46 +39,30 @@ class CudaStreamPool(StreamSource):
         use all SMs.
     """
 
-    def __init__(
-        self,
-        fragment: Composition | None = None,
-        dev_id: int = 0,
-        stream_flags: int = 0,
-        stream_priority: int = 0,
-        reserved_size: int = 1,
-        max_size: int = 0,
-        cuda_green_context: CudaGreenContext | CudaGreenContextPool | None = None,
-        *,
-        name: str = "cuda_stream_pool",
-    ) -> None:
-        super().__init__(fragment, name=name)
-        self.dev_id = whole_number(dev_id, f"{name!r}: dev_id")
-        self.stream_priority = whole_number(stream_priority, f"{name!r}: stream_priority")
-        self.reserved_size = whole_number(reserved_size, f"{name!r}: reserved_size", 0)
-        self.max_size = whole_number(max_size, f"{name!r}: max_size", 0)
-        if dev_id < 0:
-            raise ValueError(f"{name!r}: dev_id must be the number of a device, 0 or more, not {dev_id}")
-        if stream_flags not in (0, _NON_BLOCKING):
-            raise ValueError(f"{name!r}: stream_flags must be 0 or 1 (non-blocking), not {stream_flags}")
-        if stream_priority > 0:
+    name = "cuda_stream_pool"
+    dev_id: int = parameter(default=0, minimum=0)
+    stream_flags: int = parameter(default=0, choices=(0, _NON_BLOCKING))
+    stream_priority: int = parameter(default=0, maximum=0)
+    reserved_size: int = parameter(default=1, minimum=0)
+    max_size: int = parameter(default=0, minimum=0)
+    cuda_green_context: CudaGreenContext | CudaGreenContextPool | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_size and self.reserved_size > self.max_size:
             raise ValueError(
-                f"{name!r}: stream_priority must be 0, or negative for a higher priority, not {stream_priority}"
+                f"{self.name!r}: reserved_size={self.reserved_size} is more than max_size={self.max_size}"
             )
-        if max_size and reserved_size > max_size:
-            raise ValueError(f"{name!r}: reserved_size={reserved_size} is more than max_size={max_size}")
-        if cuda_green_context is not None:
-            if not isinstance(cuda_green_context, CudaGreenContext | CudaGreenContextPool):
-                raise TypeError(
-                    f"{name!r}: cuda_green_context must be a CudaGreenContext or a CudaGreenContextPool, not "
-                    f"{cuda_green_context!r}"
-                )
-            if cuda_green_context.dev_id != dev_id:
-                raise ValueError(
-                    f"{name!r} is on device {dev_id}, but its green context is on "
-                    f"device {cuda_green_context.dev_id}"
-                )
-        self.stream_flags = stream_flags
-        self.cuda_green_context = cuda_green_context
+        context = self.cuda_green_context
+        if not isinstance(context, CudaGreenContext | CudaGreenContextPool | None):
+            raise TypeError(
+                f"{self.name!r}: cuda_green_context must be a CudaGreenContext or a CudaGreenContextPool, not "
+                f"{context!r}"
+            )
+        if context is not None and context.dev_id != self.dev_id:
+            raise ValueError(
+                f"{self.name!r} is on device {self.dev_id}, but its green context is on device {context.dev_id}"
+            )
         self._made: list[ManagedStream] = []
         self._free: deque[ManagedStream] = deque()
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from headrace.core.parameters import declared
 from headrace.link.memory import Segment, share
 from headrace.resources.allocator import Allocator
 from headrace.resources.memory_sources import MemoryStorageType, PlainMemory
 
 if TYPE_CHECKING:
-    from headrace.core.composition import Composition
     from headrace.resources.memory_sources import MemorySource
 
 
+@declared(kw_only=False)
 class RingAllocator(Allocator):
     """Memory of the host from which a frame goes to another process without a copy.
 
@@ -27,12 +28,10 @@ class RingAllocator(Allocator):
         The fragment it belongs to.
     """
 
+    name = "ring_allocator"
     default_storage = MemoryStorageType.SYSTEM
     served: ClassVar[tuple[MemoryStorageType, ...]] = (MemoryStorageType.SYSTEM,)
     _keep = None
-
-    def __init__(self, fragment: Composition | None = None, *, name: str = "ring_allocator") -> None:
-        super().__init__(fragment, name=name)
 
     def _make_source(self, storage: MemoryStorageType) -> MemorySource:
         return PlainMemory(_SharedBuffer)

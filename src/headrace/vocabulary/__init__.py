@@ -24,7 +24,7 @@ from headrace.brief import brief
 from headrace.core.clock import InnerClock
 from headrace.core.condition import BareCondition, InnerCondition
 from headrace.core.config import Config
-from headrace.core.construction import Inner, constructor, known_keywords
+from headrace.core.construction import Inner, named_values
 from headrace.core.errors import ConfigError, absent, choices
 from headrace.core.graph import check_member, is_optional, port_pairs_of
 from headrace.core.log import level_of, show_formatted
@@ -37,7 +37,7 @@ from headrace.core.run_files import numbered
 from headrace.core.run_options import READERS, RunOptions, parse_count, parse_workers, value_of
 from headrace.core.scheduler import InnerScheduler
 from headrace.core.subgraph import InnerSubgraph
-from headrace.core.values import flag, whole_number
+from headrace.core.values import byte_size, flag, whole_number
 from headrace.core.wiring import Connectable, are_ends, owner_of
 from headrace.tensor.conversion import is_array
 from headrace.tensor.tensor_map import map_of_arrays
@@ -67,15 +67,15 @@ __all__ = [
     "absent",
     "are_ends",
     "brief",
+    "byte_size",
     "check_member",
     "choices",
-    "constructor",
     "flag",
     "is_array",
     "is_optional",
-    "known_keywords",
     "level_of",
     "map_of_arrays",
+    "named_values",
     "numbered",
     "owner_of",
     "parse_count",

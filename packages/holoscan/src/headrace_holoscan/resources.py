@@ -5,10 +5,11 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+from headrace import declared, parameter
 from headrace import resources as headrace
 from headrace.core import Resource
 from headrace.resources import MemoryStorageType
-from headrace.vocabulary import Inner, InnerCondition
+from headrace.vocabulary import Inner, InnerCondition, byte_size
 from headrace_holoscan.absent import absent
 from headrace_holoscan.core.clock import GXFClock
 from headrace_holoscan.core.components import GXFResource, GXFSystemResourceBase, InnerResourceBase
@@ -72,29 +73,18 @@ class CudaStreamPool(GXFResource, headrace.CudaStreamPool):
         return False
 
 
+def _megabytes(number: int) -> Any:
+    return parameter(default=f"{number}MB", convert=byte_size)
+
+
+@declared(kw_only=False)
 class _TwoPools(headrace.CudaAllocator):
     served = (MemoryStorageType.DEVICE, MemoryStorageType.HOST)
 
-    def __init__(
-        self,
-        fragment: Any = None,
-        device_memory_initial_size: int | str = "8MB",
-        device_memory_max_size: int | str = "16MB",
-        host_memory_initial_size: int | str = "8MB",
-        host_memory_max_size: int | str = "16MB",
-        dev_id: int = 0,
-        *,
-        name: str = "rmm_pool",
-    ) -> None:
-        super().__init__(
-            fragment,
-            dev_id=dev_id,
-            name=name,
-            device_memory_initial_size=device_memory_initial_size,
-            device_memory_max_size=device_memory_max_size,
-            host_memory_initial_size=host_memory_initial_size,
-            host_memory_max_size=host_memory_max_size,
-        )
+    device_memory_initial_size: Any = _megabytes(8)
+    device_memory_max_size: Any = _megabytes(16)
+    host_memory_initial_size: Any = _megabytes(8)
+    host_memory_max_size: Any = _megabytes(16)
 
 
 @taking(

@@ -19,7 +19,8 @@ def _known_in_run(name: str) -> Any:
     """Return a property that has no value for the program before the first run."""
 
     def read(self: Any) -> Any:
-        if self.fragment is not None and not self.fragment._headrace.whole._headrace.was_run:
+        is_made = self._headrace.is_made and self.fragment is not None
+        if is_made and not self.fragment._headrace.whole._headrace.was_run:
             raise RuntimeError(f"the scheduler has no {name} before the run")
         return vars(self)[name]
 
@@ -43,6 +44,7 @@ def _hide(*names: str) -> Any:
 class _InnerGXFScheduler(InnerScheduler):
     clock_type: ClassVar[Any] = RealtimeClock
     clock: Any = None
+    is_made = False
     pin_cores: tuple[int, ...] = ()
 
 
@@ -52,10 +54,15 @@ class GXFScheduler(Scheduler, GXFComponent):
 
     _headrace = Inner(_InnerGXFScheduler)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()  # type: ignore[misc]
+        self._headrace.is_made = True
+
     @property
     def clock(self) -> Any:
         """The clock of the run; None before the first run, and while the graph is composed."""
-        whole: Any = None if self.fragment is None else self.fragment._headrace.whole
+        is_made = self._headrace.is_made and self.fragment is not None
+        whole: Any = self.fragment._headrace.whole if is_made else None
         return (
             None
             if whole is not None and (not whole._headrace.run_id or whole._headrace.made is not None)

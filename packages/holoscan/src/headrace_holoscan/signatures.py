@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from headrace.vocabulary import constructor, known_keywords
+from headrace.vocabulary import named_values
 
 Class = TypeVar("Class", bound=type[Any])
 
@@ -46,11 +46,15 @@ def taking(
 
     def decorate(cls: Class) -> Class:
         theirs = base or next(one for one in cls.__mro__ if not one.__module__.startswith(__package__))
-        taken = () if is_operator else known_keywords(theirs)
+        taken = set() if is_operator else _keywords_of(theirs)
         kind: Any = cls
 
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-            bound = signature.bind(self, *args, **kwargs)
+            given_names = {arg.name: arg.value for arg in named_values(args)}
+            plain = [arg for arg in args if not any(named_values((arg,)))]
+            by_position = list(signature.parameters)[1 : len(plain) + 1]
+            more = {key: value for key, value in given_names.items() if key not in by_position}
+            bound = signature.bind(self, *plain, **{**more, **kwargs})
             given = set(bound.arguments)
             bound.apply_defaults()
             if check is not None:
@@ -76,7 +80,18 @@ def taking(
             super(kind, self).__init__(fragment[1], *parts, **passed)
 
         __init__.__signature__ = signature  # type: ignore[attr-defined]
-        cls.__init__ = constructor(__init__)
+        cls.__init__ = __init__
         return cls
 
     return decorate
+
+
+def _keywords_of(cls: type[Any]) -> set[str]:
+    """Return the names of what a class takes, including what it passes on to its bases."""
+    found = set(inspect.signature(cls).parameters)
+    for init in (vars(base)["__init__"] for base in cls.__mro__ if "__init__" in vars(base)):
+        parameters = inspect.signature(init).parameters
+        found |= set(parameters)
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            break
+    return found

@@ -47,10 +47,8 @@ class StreamSource(Resource):
     divides: ClassVar[bool] = False
     """Whether it divides its device into partitions."""
 
-    def __init__(
-        self, fragment: Composition | None = None, *args: Any, name: str = "", **kwargs: Any
-    ) -> None:
-        super().__init__(fragment, *args, name=name, **kwargs)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         # If one source builds on another, its own lock is taken first.
         self._lock = threading.RLock()
         self._leases = 0

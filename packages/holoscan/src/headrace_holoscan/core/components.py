@@ -60,7 +60,9 @@ class InnerComponent(_InnerComponent):
         found = [("id", component.id), ("name", component.name or '""')]
         found += [("fragment", fragment), ("args", args)]
         if self.kind_label:
-            found += [(self.kind_label, "native"), ("spec", tuple(described_parameters(component.spec)))]
+            # What headrace's classes declare are no parameters of the SDK's.
+            spec = component.spec if is_native else ComponentSpec(component.fragment)
+            found += [(self.kind_label, "native"), ("spec", tuple(described_parameters(spec)))]
         if isinstance(component, GXFComponent):
             found += [("gxf_eid", 0), ("gxf_cid", 0), ("gxf_typename", component.gxf_typename)]
         return found
@@ -95,7 +97,7 @@ class Component:
         """Add a named value, or several, which set parameters that `setup` declares."""
         for named in [arg] if isinstance(arg, Arg) else arg:
             self._headrace.more = (*self._headrace.more, named)
-            if named.name in self.spec.params:
+            if named.name in self.spec.params and isinstance(self, _Native):
                 setattr(self, named.name, named.value)
 
     @property

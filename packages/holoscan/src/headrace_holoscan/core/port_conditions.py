@@ -12,18 +12,20 @@ if TYPE_CHECKING:
     from headrace.vocabulary import Node
 
 
-class Messages(MultiMessageAvailableCondition):
-    """Waits for messages at several inputs, even for more than they hold."""
-
+class _AnyNumber:
     def join(self, node: Node) -> None:
-        """Look up the inputs."""
+        """Look up the inputs, which may hold fewer messages than it waits for."""
         try:
-            super().join(node)
+            super().join(node)  # type: ignore[misc]
         except GraphError as error:
             tell(f"operator {node.name!r} waits for more messages than its inputs hold", str(error))
 
 
-class MessagesOrTimeout(Messages, MultiMessageAvailableTimeoutCondition):
+class Messages(_AnyNumber, MultiMessageAvailableCondition):
+    """Waits for messages at several inputs, even for more than they hold."""
+
+
+class MessagesOrTimeout(_AnyNumber, MultiMessageAvailableTimeoutCondition):
     """The same, or for a message that arrives when the time is up: the time alone makes no operator run.
 
     So it keeps no run alive in which nothing else happens, but for as long as the scheduler waits for more.

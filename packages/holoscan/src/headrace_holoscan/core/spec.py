@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from headrace.core import ComponentSpec as _ComponentSpec
 from headrace.core import ConditionType, ParameterFlag
 from headrace.core import IOSpec as _IOSpec
 from headrace.core import OperatorSpec as _OperatorSpec
-from headrace.vocabulary import CONDITIONS, REQUIRED, PortCondition, absent, known_keywords
+from headrace.vocabulary import CONDITIONS, REQUIRED, PortCondition, absent
 from headrace_holoscan.core.arguments import Arg, ArgList, Sealed, refuse_assignment
 from headrace_holoscan.core.flows import ConnectedPort, ConnectorType
 from headrace_holoscan.core.yaml_values import dump, value_of_argument
@@ -25,7 +26,8 @@ _POLICIES = {policy.name.lower(): policy for policy in _IOSpec.QueuePolicy} | {
 
 def _accepted(kind: ConditionType, arguments: dict[str, Any], where: str) -> dict[str, Any]:
     """Return the arguments that a condition of a port has; the others are ignored."""
-    known = known_keywords(CONDITIONS[kind]) if kind in CONDITIONS else arguments
+    taken = inspect.signature(CONDITIONS[kind]).parameters if kind in CONDITIONS else arguments
+    known = [name for name in taken if name != "fragment"]
     for name in arguments:
         if name not in known:
             tell(
