@@ -1,11 +1,9 @@
-"""Memory and events that processes share, with the rules and errors of cuda.core and the driver."""
+"""Memory that processes share, with the rules and errors of cuda.core and the driver."""
 
 from __future__ import annotations
 
 import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,8 +12,6 @@ import pytest
 
 from headrace.gpu import sim
 from headrace.gpu.sim.ipc import IPCAllocationHandle, IPCBufferDescriptor
-from tests.harness import PATIENCE
-from tests.harness.processes import forking
 
 
 @pytest.fixture(autouse=True)
@@ -124,75 +120,6 @@ def test_memory_that_was_freed_is_used_again(stream: sim.Stream) -> None:
         stream.sync()
         buffer.close()
     assert os.fstat(int(pool.allocation_handle)).st_size < 300_000
-
-
-def test_events_that_processes_share_are_recorded_once(stream: sim.Stream) -> None:
-    with pytest.raises(TypeError, match="must be bound"):
-        sim.Device(0).create_event({"ipc_enabled": True})
-    with pytest.raises(TypeError, match="cannot use timing"):
-        stream.record(options={"ipc_enabled": True, "timing_enabled": True})
-    event = stream.record(options={"ipc_enabled": True})
-    with pytest.raises(TypeError, match="should not be re-recorded"):
-        stream.record(event)
-    with pytest.raises(RuntimeError, match="not IPC-enabled"):
-        _ = stream.record().ipc_descriptor
-    with pytest.raises(sim.CUDAError, match="CUDA_ERROR_INVALID_CONTEXT"):
-        sim.Event.from_ipc_descriptor(event.ipc_descriptor)
-
-
-OTHER_PROCESS = """
-import pickle, sys
-from headrace.gpu import sim
-with sim.Machine(time="paced"):
-    sim.Device(0).set_current()
-    stream = sim.Device(0).create_stream()
-    soon, never = [sim.Event.from_ipc_descriptor(one) for one in pickle.loads(bytes.fromhex(sys.argv[1]))]
-    stream.wait(soon)
-    after = stream.record()
-    print(soon.is_done, after.is_done, flush=True)
-    stream.sync()
-    print(soon.is_done, after.is_done, flush=True)
-    sys.stdin.readline()  # the other process is gone
-    stream.wait(never)
-    print(never.is_done, stream.record().is_done, flush=True)
-"""
-THIS_PROCESS = """
-import pickle, sys, threading
-from headrace.gpu import sim
-machine = sim.Machine(time="paced").__enter__()
-sim.Device(0).set_current()
-gate, config, events = threading.Event(), sim.LaunchConfig(grid=1, block=32), []
-for kernel in (sim.Kernel("until told", 0.0, gate.wait), sim.Kernel("long", 1000.0, lambda: None)):
-    stream = sim.Device(0).create_stream()
-    sim.launch(stream, config, kernel)
-    events.append(stream.record(options=sim.EventOptions(ipc_enabled=True)))
-print(pickle.dumps([event.ipc_descriptor for event in events]).hex(), flush=True)
-sys.stdin.readline()
-gate.set()
-events[0].sync()
-print("reached", flush=True)
-sys.stdin.readline()
-"""
-
-
-def test_a_stream_waits_for_an_event_of_another_process_for_ever_if_that_is_killed() -> None:
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    one = forking()([sys.executable, "-c", THIS_PROCESS], **pipes)
-    assert one.stdin is not None
-    assert one.stdout is not None
-    text = one.stdout.readline().strip()
-    other = forking()([sys.executable, "-c", OTHER_PROCESS, text], **pipes)
-    assert other.stdin is not None
-    assert other.stdout is not None
-    assert other.stdout.readline() == "False False\n"
-    one.stdin.write("\n")
-    one.stdin.flush()
-    assert one.stdout.readline() == "reached\n"
-    assert other.stdout.readline() == "True True\n"
-    one.kill()
-    one.communicate(timeout=PATIENCE)
-    last, _ = other.communicate("\n", timeout=PATIENCE)
-    assert last == "False False\n"
 
 
 def test_copies_between_devices_take_their_time_by_whether_they_access_each_other() -> None:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from headrace.gpu.sim.capture import refuse_device_sync
 from headrace.gpu.sim.graph import GraphBuilder
-from headrace.gpu.sim.ipc import is_watching
 from headrace.gpu.sim.machine import ContextState, DeviceState, current_machine
 from headrace.gpu.sim.memory import Buffer, DeviceMemoryResource
 from headrace.gpu.sim.objects import CUDAError, MadeByDriver, options_of
@@ -171,10 +170,7 @@ class Device:
 
     def create_event(self, options: EventOptions | dict[str, Any] | None = None) -> Event:
         """Create an event in the current context, not yet recorded."""
-        event = Event._create(self._current_context(), options)
-        if event.is_ipc_enabled:
-            raise TypeError("IPC-enabled events must be bound; use Stream.record for creation.")
-        return event
+        return Event._create(self._current_context(), options)
 
     def create_graph_builder(self) -> GraphBuilder:
         """Create a builder that records the work of a new stream in the current context as a graph."""
@@ -192,7 +188,7 @@ class Device:
         with timeline.lock:
             refuse_device_sync(self._state)
             fences = [queue.append_fence() for queue in list(self._state.busy_queues)]
-        timeline.wait(lambda: all(fence.is_signaled for fence in fences), outside=is_watching())
+        timeline.wait(lambda: all(fence.is_signaled for fence in fences))
         self._state.machine.check()
 
     def __repr__(self) -> str:

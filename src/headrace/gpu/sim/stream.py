@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.gpu.sim.capture import CapturePoint, captured_event, refuse_sync, refuse_unsafe, wait_for_point
-from headrace.gpu.sim.ipc import (
-    IPCEventDescriptor,
-    is_watching,
-    share_fence,
-    shared_fence,
-    signal_when,
-)
 from headrace.gpu.sim.machine import ContextState, current_machine
 from headrace.gpu.sim.objects import CUDAError, MadeByDriver, options_of
 from headrace.gpu.sim.operations import Fence, StreamQueue, WaitForFence
@@ -140,10 +132,6 @@ class Stream(metaclass=MadeByDriver):
             event = Event._create(queue.context, options)
         elif not isinstance(event, Event):
             raise TypeError(f"record takes an Event, got {type(event).__name__}")
-        elif event.is_ipc_enabled:
-            raise TypeError(
-                "IPC-enabled events should not be re-recorded, instead create a new event by supplying options."
-            )
         event._check()
         check_device(event._context, queue)
         with queue.timeline.lock:
@@ -187,7 +175,7 @@ class Stream(metaclass=MadeByDriver):
             if queue.is_idle:
                 return
             fence = queue.append_fence()
-        queue.timeline.wait(lambda: fence.is_signaled, outside=is_watching())
+        queue.timeline.wait(lambda: fence.is_signaled)
         queue.context.device.machine.check()
 
     def create_graph_builder(self) -> GraphBuilder:
@@ -262,7 +250,6 @@ def _wait(queue: StreamQueue, event: Event) -> None:
     if queue.capture is not None or event._captured is not None:
         wait_for_point(queue, event._captured)
     elif event._fence is not None:
-        event._watch()
         queue.submit(WaitForFence(event._fence))
 
 
@@ -286,13 +273,10 @@ class EventOptions:
         Whether the event records its time, so that two events can be subtracted.
     blocking_sync : bool
         Whether a thread that waits for the event sleeps instead of spinning.
-    ipc_enabled : bool
-        Whether other processes can use the event.
     """
 
     timing_enabled: bool | None = False
     blocking_sync: bool | None = False
-    ipc_enabled: bool | None = False
 
 
 class Event(metaclass=MadeByDriver):
@@ -302,61 +286,21 @@ class Event(metaclass=MadeByDriver):
     ----------
     handle : int
         The driver's handle, or 0 if closed.
-    is_timing_enabled, is_blocking_sync, is_ipc_enabled : bool
+    is_timing_enabled, is_blocking_sync : bool
         The options that it was created with.
     """
 
-    __slots__ = (
-        *("_captured", "_context", "_fence", "_is_reached", "_shared", "handle"),
-        *("is_blocking_sync", "is_ipc_enabled", "is_timing_enabled"),
-    )
+    __slots__ = ("_captured", "_context", "_fence", "handle", "is_blocking_sync", "is_timing_enabled")
     _made_by = "Stream.record or Device.create_event"
 
     def __init__(self, context: ContextState, options: EventOptions | dict[str, Any] | None = None) -> None:
         chosen = options_of(EventOptions, options, "Event")
         self.is_timing_enabled = bool(chosen.timing_enabled)
         self.is_blocking_sync = bool(chosen.blocking_sync)
-        self.is_ipc_enabled = bool(chosen.ipc_enabled)
-        if self.is_ipc_enabled and self.is_timing_enabled:
-            raise TypeError("IPC-enabled events cannot use timing.")
         self._context = context
-        self._shared: IPCEventDescriptor | None = None
-        # Of an event of another process: tells whether that has reached it, until work here waits for it.
-        self._is_reached: Callable[[], bool] | None = None
         self.handle = context.device.machine.new_handle()
         self._fence: Fence | None = None  # of the latest record, unless that was made in a capture
         self._captured: CapturePoint | None = None
-
-    @property
-    def ipc_descriptor(self) -> IPCEventDescriptor:
-        """What another process needs to import the event."""
-        self._check()
-        if not self.is_ipc_enabled:
-            raise RuntimeError("Event is not IPC-enabled")
-        if self._shared is None:
-            assert self._fence is not None  # it was recorded when it was created
-            with self._context.device.machine.timeline.lock:
-                self._shared = IPCEventDescriptor._init(share_fence(self._fence), self.is_blocking_sync)
-        return self._shared
-
-    @classmethod
-    def from_ipc_descriptor(cls, ipc_descriptor: IPCEventDescriptor) -> Event:
-        """Return an event of another process; it has no device and no context here."""
-        machine = current_machine()
-        machine.require_current()
-        assert machine.current_context is not None
-        options = EventOptions(ipc_enabled=True, blocking_sync=ipc_descriptor._is_blocking_sync)
-        event = cls._create(machine.current_context, options)
-        event._shared = ipc_descriptor
-        event._is_reached = shared_fence(ipc_descriptor._payload)
-        event._fence = Fence(machine.timeline)
-        return event
-
-    def _watch(self) -> None:
-        """Signal the fence of an event of another process when that reaches it: work here waits for it."""
-        reached, self._is_reached = self._is_reached, None
-        if reached is not None and self._fence is not None:
-            signal_when(reached, self._fence)
 
     def _set(self, fence: Fence | None, captured: CapturePoint | None = None) -> None:
         """Set the latest record; the lock is held."""
@@ -374,8 +318,6 @@ class Event(metaclass=MadeByDriver):
         self._check()
         self._check_capture("queried")
         fence = self._fence
-        if self._is_reached is not None:
-            return self._is_reached()
         return fence is None or self._context.device.machine.timeline.query(lambda: fence.is_signaled)
 
     @property
@@ -399,8 +341,7 @@ class Event(metaclass=MadeByDriver):
         self._check_capture("synchronized")
         fence = self._fence
         if fence is not None:
-            self._watch()
-            self._context.device.machine.timeline.wait(lambda: fence.is_signaled, outside=is_watching())
+            self._context.device.machine.timeline.wait(lambda: fence.is_signaled)
             self._check()
 
     @property
