@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -232,7 +232,7 @@ def main() -> int:
         return 0
     measured = {name: gpu_time(real, shape, TIMES) for name, shape in {**CALIBRATION, **COMPARED}.items()}
     launch, node = fit(measured)
-    fitted = profile.replace(graph_launch_overhead=launch, graph_node_overhead=max(node, 0.0))
+    fitted = replace(profile, graph_launch_overhead=launch, graph_node_overhead=max(node, 0.0))
     rows = []
     worst = 0.0
     for name, truth in measured.items():

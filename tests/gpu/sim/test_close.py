@@ -17,6 +17,7 @@ from tests.gpu.sim.in_time import InTime
 from tests.gpu.sim.launches import LONG, ONE_BLOCK
 from tests.harness import PATIENCE, MakeScheduler
 from tests.harness.processes import output_of
+from tests.harness.threads import wait_until
 
 KINDS = ["virtual", "paced"]
 WAITS = {
@@ -193,6 +194,7 @@ def test_a_bug_in_an_action_reaches_whoever_waits(in_time: InTime) -> None:
         with sim.Machine("h200", time="paced") as machine:
             with machine.timeline.lock:
                 machine.timeline.call_at(0, bug)
+            wait_until(lambda: machine.timeline._failure is not None, "the action")
             for _ in range(2):
                 with pytest.raises(sim.CUDAError, match="the simulation itself failed.*a bug") as raised:
                     machine.wait(lambda: False, timeout=10.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import weakref
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,11 +23,9 @@ def test_profiles_are_found_by_name() -> None:
 
 
 def test_a_profile_of_ones_own() -> None:
-    mine = sim.PROFILES["orin"].replace(name="mine", clusters=(4, 4), launch_overhead=0.0)
+    mine = replace(sim.PROFILES["orin"], name="mine", clusters=(4, 4), launch_overhead=0.0)
     with sim.Machine(mine):
         assert sim.Device(0).resources.sm.sm_count == 8
-    with pytest.raises(TypeError, match="no attribute 'sms'; it has name"):
-        sim.PROFILES["orin"].replace(sms=8)
     for wrong in (
         {"clusters": ()},
         {"clusters": (0,)},
@@ -41,7 +40,7 @@ def test_a_profile_of_ones_own() -> None:
         {"threads_per_sm": 512},  # less than a block may have
     ):
         with pytest.raises(ValueError, match="Profile 'orin'"):
-            sim.PROFILES["orin"].replace(**wrong)
+            replace(sim.PROFILES["orin"], **wrong)
 
 
 def test_a_machine_may_have_several_devices() -> None:
@@ -146,7 +145,7 @@ def test_an_environment_that_makes_no_sense_is_an_error(name: Any) -> None:
 
 
 def test_memory_runs_out_and_comes_back() -> None:
-    with sim.Machine(sim.PROFILES["orin"].replace(memory=1000)):
+    with sim.Machine(replace(sim.PROFILES["orin"], memory=1000)):
         small = sim.Device(0)
         small.set_current()
         stream = small.create_stream()

@@ -29,9 +29,8 @@ from headrace.gpu.sim.memory import (
 )
 from headrace.gpu.sim.memory_pool import find_in
 from headrace.gpu.sim.objects import CUDAError
-from headrace.gpu.sim.operations import Fence, Operation, SignalFence, StreamQueue
+from headrace.gpu.sim.operations import REPORTS, Fence, Operation, SignalFence, StreamQueue, WorkReports
 from headrace.gpu.sim.stream import Event, stream_of
-from headrace.gpu.sim.work import REPORTS, WorkReports
 from headrace.gpu.stream_handle import SupportsStream
 
 if TYPE_CHECKING:

@@ -3,11 +3,13 @@
 Operations of a stream run in order, each after the previous one has ended. A fence is a point in that order
 that other streams and threads wait for. :class:`~headrace.gpu.sim.stream.Stream` objects are views of a queue.
 
-Every method runs with the timeline's lock held.
+Every method runs with the timeline's lock held. Who collects the kernels and copies that end is told of each
+(`WorkReports`), as by CUPTI on a real device.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from copy import copy
@@ -18,11 +20,56 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.gpu.sim.objects import capture_error
 from headrace.gpu.sim.processors import Grid, SMs
 from headrace.gpu.sim.timeline import Timeline
-from headrace.gpu.sim.work import REPORTS, Work
 
 if TYPE_CHECKING:
     from headrace.gpu.sim.capture import Capture
     from headrace.gpu.sim.machine import ContextState, DeviceState
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A kernel or a copy that has ended.
+
+    Attributes
+    ----------
+    device, stream
+        The number of the device, and the handle of the stream.
+    started, ended
+        The machine's time, in nanoseconds.
+    ended_wall
+        When it ended, by the host's monotonic clock.
+    arguments
+        What was launched.
+    launcher
+        What the launching thread was doing (`WorkReports.launcher`); of a graph, the thread that launched it.
+    """
+
+    name: str
+    device: int
+    stream: int
+    started: int
+    ended: int
+    ended_wall: int
+    arguments: dict[str, Any]
+    launcher: object
+
+
+class WorkReports(threading.local):
+    """Where simulated devices report their work.
+
+    Attributes
+    ----------
+    collectors
+        Who is told of each kernel and copy that has ended; a timeline's lock is held then.
+    launcher
+        What the current thread is doing while it launches work.
+    """
+
+    collectors: ClassVar[list[Callable[[Work], None]]] = []
+    launcher: object = None
+
+
+REPORTS = WorkReports()
 
 
 @dataclass(slots=True, eq=False)

@@ -12,9 +12,7 @@ chip are not published; those of the ``h200`` profile reproduce the driver's spl
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 _AT_LEAST_1 = (
     *("min_partition_size", "coscheduled_alignment", "threads_per_sm", "blocks_per_sm"),
@@ -99,14 +97,6 @@ class Profile:
     def sm_count(self) -> int:
         """The number of SMs of the device."""
         return sum(self.clusters)
-
-    def replace(self, **changes: Any) -> Profile:
-        """Return a copy of this profile with the given attributes replaced."""
-        known = [field.name for field in fields(self)]
-        for name in changes:
-            if name not in known:
-                raise TypeError(f"Profile has no attribute {name!r}; it has {', '.join(known)}")
-        return dataclasses.replace(self, **changes)
 
 
 PROFILES: dict[str, Profile] = {

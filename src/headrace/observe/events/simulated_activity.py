@@ -1,4 +1,4 @@
-"""SimulatedActivity: the kernels and copies of a run on simulated devices, which report them (`gpu.sim.work`)."""
+"""SimulatedActivity: the kernels and copies of a run on simulated devices, which report them (`WorkReports`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.observe.events.cupti_activity import SHOWN, Activity
 
 if TYPE_CHECKING:
-    from headrace.gpu.sim.work import Work, WorkReports
+    from headrace.gpu.sim.operations import Work, WorkReports
     from headrace.observe.events.records import OperatorInfo
 
 

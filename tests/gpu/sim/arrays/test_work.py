@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -120,7 +121,7 @@ def test_a_block_is_reused_at_once_on_its_stream(machine: sim.Machine) -> None:
 
 
 def test_memory_that_is_used_up_is_an_error_of_the_driver() -> None:
-    with sim.Machine(sim.PROFILES["h200"].replace(memory=1 << 20)):
+    with sim.Machine(replace(sim.PROFILES["h200"], memory=1 << 20)):
         kept = xp.ones(1 << 16)
         with pytest.raises(sim.CUDAError, match="CUDA_ERROR_OUT_OF_MEMORY"):
             xp.ones(1 << 17)
