@@ -71,8 +71,8 @@ class Decision:
 
     Attributes
     ----------
-    plan
-        What was decided.
+    plan, layout
+        What was decided: as it is declared, and as the model sees it.
     measured
         What is known of the program, after the corrections.
     figures
@@ -86,6 +86,7 @@ class Decision:
     """
 
     plan: Plan
+    layout: Layout
     measured: Measured
     figures: Sequence[Figure]
     next_best: tuple[Plan, Sequence[Figure]] | None = None
@@ -146,10 +147,9 @@ def make_plan(
         tried.append(decision)
         if decision.agrees or len(tried) == ROUNDS:
             return max(reversed(tried), key=lambda each: each.least)
-        layout = layout_of(decision.plan, fits)
-        measured = inflated(measured, observed, layout)
+        measured = inflated(measured, observed, decision.layout)
         for figure in figures:
-            bare = predict(measured, layout, figure.target).value
+            bare = predict(measured, decision.layout, figure.target).value
             if figure.measured and bare:
                 scale[figure.target] = figure.measured / bare
 
@@ -174,27 +174,28 @@ def decide(
         raise GraphError(
             "no layout keeps up with the rates that the program has as declared; none was planned"
         )
-    plans = [plan_of(measured, candidate.layout, targets, scale) for candidate in best]
+    predicted = [
+        {target: predict(measured, each.layout, target).value * scale[target] for target in targets}
+        for each in best
+    ]
+    plans = [plan_of(measured, each.layout, values) for each, values in zip(best, predicted, strict=True)]
     simulated = simulate(measured, plans, targets, frames)
-    order = sorted(
-        range(len(plans)), key=lambda index: (-_least(targets, simulated[index], best[index]), index)
-    )
+    order = sorted(range(len(best)), key=lambda index: -_least(targets, simulated[index], best[index]))
     figures = [
         [
-            Figure(target, predict(measured, best[index].layout, target).value * scale[target], value)
+            Figure(target, predicted[index][target], value)
             for target, value in zip(targets, simulated[index], strict=True)
         ]
         for index in order
     ]
-    chosen = order[0]
+    plan, layout = plans[order[0]], best[order[0]].layout
     other = (plans[order[1]], figures[1]) if len(order) > 1 else None
-    reasons = _reasons(measured, plans[chosen], figures[0])
-    return Decision(plans[chosen], measured, figures[0], other, reasons, impossible)
+    return Decision(
+        plan, layout, measured, figures[0], other, _reasons(measured, plan, figures[0]), impossible
+    )
 
 
-def plan_of(
-    measured: Measured, layout: Layout, targets: Sequence[Target], scale: Mapping[Target, float]
-) -> Plan:
+def plan_of(measured: Measured, layout: Layout, predicted: Mapping[Target, float]) -> Plan:
     """Return the plan of a layout, with what launch-bound rows share."""
     return Plan(
         measured.device,
@@ -206,27 +207,15 @@ def plan_of(
         },
         launch_bound_rows(measured, layout),
         layout.segments,
-        {str(target): predict(measured, layout, target).value * scale[target] for target in targets},
+        {str(target): value for target, value in predicted.items()},
     )
-
-
-def layout_of(plan: Plan, fits: Fits) -> Layout:
-    """Return the layout of a plan."""
-    sizes = [sms for sms, _ in plan.slices.values()]
-    rest = fits(sizes) if sizes else plan.sm_count
-    places = {each: name for name, (_, names) in plan.slices.items() for each in names}
-    slices = {name: sms for name, (sms, _) in plan.slices.items()}
-    return Layout(slices, rest or 0, places, tuple(map(tuple, plan.segments)))
 
 
 def describe(plan: Plan) -> str:
     """Return the slices of a plan in a few words."""
     slices = [f"{name} on {sms} SMs" for name, (sms, _) in plan.slices.items()] or ["no slices"]
-    return ", ".join([*slices, *(f"{'...'.join(_ends(chain))} captured" for chain in plan.segments)])
-
-
-def _ends(chain: Sequence[str]) -> Sequence[str]:
-    return chain if len(chain) < 2 else (chain[0], chain[-1])
+    ends = ["...".join(dict.fromkeys((chain[0], chain[-1]))) for chain in plan.segments]
+    return ", ".join([*slices, *(f"{each} captured" for each in ends)])
 
 
 def _with_times(plan: Plan, observed: Tries) -> Plan:

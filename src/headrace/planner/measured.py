@@ -31,10 +31,9 @@ class Curve:
     def __init__(self, measured: Mapping[int, Times]) -> None:
         if not measured:
             raise ValueError("a curve needs at least one measured number of SMs")
-        self.measured = dict(sorted(measured.items()))
         self._times: dict[int, Times] = {}
         best = None
-        for count, times in self.measured.items():
+        for count, times in sorted(measured.items()):
             best = times if best is None else Times(min(best.p50, times.p50), min(best.p99, times.p99))
             self._times[count] = best
 
@@ -43,15 +42,11 @@ class Curve:
 
     def at(self, sms: int) -> Times:
         """Return the times on a number of SMs; on fewer than were measured, work is spread over more waves."""
-        found = None
-        for count, times in self._times.items():
-            if count > sms:
-                break
-            found = times
-        if found is not None:
-            return found
-        smallest = next(iter(self._times))
-        return self._times[smallest].scaled(smallest / sms)
+        fitting = [times for count, times in self._times.items() if count <= sms]
+        if fitting:
+            return fitting[-1]
+        smallest, times = next(iter(self._times.items()))
+        return times.scaled(smallest / sms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,8 @@ def measure(fragment: Program, targets: Sequence[Target], frames: int, report: R
     sizes = offered_sizes(device)
     report(f"{device.name}, {sm.sm_count} SMs: slices of {', '.join(map(str, sizes))}")
     report("as declared")
-    launched_together = _declared(fragment)
+    # The operators of which the program itself says with which others they are launched.
+    launched_together = [one.name for segment in fragment._headrace.segments for one in segment.operators]
     limits = limits_of(graph, frames)
     declared = observe_often(fragment, None, targets, limits)
     with_work = [
@@ -113,7 +114,7 @@ def measure(fragment: Program, targets: Sequence[Target], frames: int, report: R
     units = [(name,) for name in with_work]
     captured = _chains(graph, with_work, launched_together, targets)
     curves: dict[tuple[str, ...], dict[int, Times]] = {
-        unit: {sm.sm_count: _known(declared, unit[0])} for unit in units
+        unit: {sm.sm_count: declared.device(unit[0]) or NOTHING} for unit in units
     }
     of_segments: dict[tuple[str, ...], dict[int, Times]] = {}
     launches: dict[tuple[str, ...], Times] = {}
@@ -220,11 +221,6 @@ def _chains(
     return [*found, *alone.values()]
 
 
-def _declared(fragment: Program) -> list[str]:
-    """Return the operators of which the program itself says with which others they are launched."""
-    return [operator.name for segment in fragment._headrace.segments for operator in segment.operators]
-
-
 def offered_sizes(device: Any) -> list[int]:
     """Return the sizes of slices that a device offers beside a rest, ascending."""
     sm = device.resources.sm
@@ -299,10 +295,6 @@ def inflated(measured: Measured, observed: Tries, layout: Layout) -> Measured:
         for chain, one in measured.segments.items()
     }
     return replace(measured, operators=operators, segments=segments)
-
-
-def _known(observed: Tries, name: str) -> Times:
-    return observed.device(name) or NOTHING
 
 
 def _period(operator: Any) -> float | None:
