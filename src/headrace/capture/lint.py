@@ -15,13 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from logging import Logger
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.core.operator import Operator
 from headrace.core.parameters import reserved_names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _CHANGES = re.compile("append|extend|insert|update|add|pop|popleft|remove|clear|put|get_nowait|send")
 
@@ -41,52 +38,49 @@ class Finding:
 
 def lint(operator: Operator) -> list[Finding]:
     """Return what may break the contract in the compute of an operator; nothing for headrace's own."""
-    if type(operator).__module__.startswith("headrace.operators"):
+    kind = type(operator)
+    if kind.__module__.startswith("headrace.operators"):
         return []
-    function: Any = operator.declared.function if operator.is_function else type(operator).compute  # type: ignore[attr-defined]
-    known = _Declared(operator)
+    declared = _declared(operator)
     found: dict[tuple[str, str, int], Finding] = {}
     seen: set[Any] = set()
-    left = [function]
+    left: list[Any] = [operator.declared.function if operator.is_function else kind.compute]  # type: ignore[attr-defined]
     while left:
         method = left.pop()
-        if method in seen or not isinstance(method, FunctionType):
-            continue
+        source = None if method in seen else _source_of(method)
         seen.add(method)
-        source = _source_of(method)
         if source is None:
             continue
         tree, file, first = source
-        for what, line in _findings_in(tree, method, known, left.append):
+        owner = "" if operator.is_function else _first_argument(tree)
+        findings = (
+            *_attributes_in(tree, owner, operator, declared),
+            *_held_in(tree, owner, operator),
+            *_outer_in(tree, method),
+        )
+        for what, line in findings:
             found.setdefault((what, file, line), Finding(operator.name, what, file, first + line - 1))
+        left += [inspect.unwrap(getattr(kind, name, int)) for name in _called_in(tree, owner)]
     return sorted(found.values(), key=lambda one: (one.file, one.line))
 
 
-class _Declared:
-    """What an operator declares."""
-
-    def __init__(self, operator: Operator) -> None:
-        self.kind = type(operator)
-        self.values = vars(operator)
-        self.is_function = operator.is_function
-        self.parameters = set(operator.spec.params)
-        self.states = set(operator.spec.states)
-        self.knobs = set(operator._headrace.knobs.types)
-        started = (getattr(self.kind, name) for name in ("start", "initialize", "setup"))
-        self.started = {name for method in started for name in _assigned_in(method)}
-        self.reserved = reserved_names(Operator)
-
-    def is_declared(self, name: str) -> bool:
-        """Return whether compute may read an attribute."""
-        if name in self.parameters | self.states | self.started or name in self.reserved:
-            return True
-        return isinstance(
-            getattr(self.kind, name, None), (FunctionType, classmethod, staticmethod, property, type)
-        )
+def _declared(operator: Operator) -> set[str]:
+    """Return the attributes that compute may read: declared, assigned in start, headrace's own, and methods."""
+    kind = type(operator)
+    methods = (FunctionType, classmethod, staticmethod, property, type)
+    return {
+        *operator.spec.params,
+        *operator.spec.states,
+        *reserved_names(Operator),
+        *_started(operator),
+        *(name for name in dir(kind) if isinstance(getattr(kind, name, None), methods)),
+    }
 
 
-def _source_of(function: FunctionType) -> tuple[ast.FunctionDef | ast.Lambda, str, int] | None:
+def _source_of(function: Any) -> tuple[ast.FunctionDef | ast.Lambda, str, int] | None:
     """Return the syntax tree of a function, its file, and the line at which it begins; None if it has none."""
+    if not isinstance(function, FunctionType):
+        return None
     try:
         lines, first = inspect.getsourcelines(function)
         tree = ast.parse(textwrap.dedent("".join(lines)))
@@ -98,84 +92,76 @@ def _source_of(function: FunctionType) -> tuple[ast.FunctionDef | ast.Lambda, st
     return None
 
 
-def _assigned_in(function: Any) -> set[str]:
-    source = _source_of(function) if isinstance(function, FunctionType) else None
-    if source is None:
-        return set()
-    owner = _first_argument(source[0])
-    return {name for name, node in _attributes_of(source[0], owner) if isinstance(node.ctx, ast.Store)}
-
-
 def _first_argument(tree: ast.FunctionDef | ast.Lambda) -> str:
     return tree.args.args[0].arg if tree.args.args else ""
 
 
-def _attributes_of(tree: ast.AST, owner: str) -> Iterator[tuple[str, ast.Attribute]]:
+def _attributes_of(tree: ast.AST, owner: str) -> Iterator[ast.Attribute]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == owner:
-            yield node.attr, node
+            yield node
 
 
-def _findings_in(
-    tree: ast.FunctionDef | ast.Lambda,
-    function: FunctionType,
-    known: _Declared,
-    follow: Callable[[Any], None],
-) -> Iterator[tuple[str, int]]:
-    owner = "" if known.is_function else _first_argument(tree)
-    called = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    outer = {id(node.value): node for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    for name, node in _attributes_of(tree, owner):
-        if isinstance(node.ctx, ast.Store):
-            if name in known.parameters:
-                yield f"compute assigns its parameter `self.{name}`, which a replay does not", node.lineno
-            elif name not in known.states:
-                yield f"compute assigns `self.{name}`, which is not declared (spec.state)", node.lineno
-        elif name in known.knobs:
-            yield f"compute reads `self.{name}` on the host, and it is a knob (context.knob)", node.lineno
-        elif not known.is_declared(name):
-            yield f"compute reads `self.{name}`, which is not declared", node.lineno
-        elif id(node) in called:
-            follow(inspect.unwrap(getattr(known.kind, name, int)))
-    for name, node in _attributes_of(tree, owner):
-        yield from _held_in(name, outer.get(id(node)), known)
-    for call in called.values():
-        func = call.func
-        if not isinstance(func, ast.Attribute) or not isinstance(func.value, ast.Attribute):
-            continue
-        if _CHANGES.fullmatch(func.attr):
-            yield f"compute calls `{ast.unparse(func)}`, an effect on the host", call.lineno
-    yield from _globals_in(tree, function)
+def _started(operator: Operator) -> set[str]:
+    """Return the attributes that the operator assigns before its first compute."""
+    methods = [getattr(type(operator), name) for name in ("start", "initialize", "setup")]
+    trees = [source[0] for source in map(_source_of, methods) if source is not None]
+    attributes = [node for tree in trees for node in _attributes_of(tree, _first_argument(tree))]
+    return {node.attr for node in attributes if isinstance(node.ctx, ast.Store)}
 
 
-def _held_in(name: str, outer: ast.Attribute | None, known: _Declared) -> Iterator[tuple[str, int]]:
+def _called_in(tree: ast.AST, owner: str) -> set[str]:
+    """Return the methods of the operator that a function of it calls."""
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    return {node.attr for node in _attributes_of(tree, owner) if id(node) in called}
+
+
+def _held_in(tree: ast.AST, owner: str, operator: Operator) -> Iterator[tuple[str, int]]:
     """Find numbers and texts that compute keeps in an object of `start`: nothing tells when they change."""
-    if outer is None or name not in known.started - known.parameters - known.states:
-        return
-    held = known.values.get(name)
-    names = (*getattr(held, "__dict__", ()), *getattr(type(held), "__slots__", ()))
-    what = f"`self.{name}.{outer.attr}`"
-    if isinstance(outer.ctx, ast.Store):
-        yield f"compute assigns {what}, an effect on the host", outer.lineno
-    elif outer.attr in names and isinstance(getattr(held, outer.attr, None), (int, float, str)):
-        yield f"compute reads {what}, which is not declared (spec.param)", outer.lineno
+    started = _started(operator).difference(operator.spec.params, operator.spec.states)
+    inner = {id(node): node.attr for node in _attributes_of(tree, owner) if node.attr in started}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute) or id(node.value) not in inner:
+            continue
+        name = inner[id(node.value)]
+        held = vars(operator).get(name)
+        names = (*getattr(held, "__dict__", ()), *getattr(type(held), "__slots__", ()))
+        if isinstance(node.ctx, ast.Store):
+            yield f"compute assigns `self.{name}.{node.attr}`, an effect on the host", node.lineno
+        elif node.attr in names and isinstance(getattr(held, node.attr, None), (int, float, str)):
+            yield f"compute reads `self.{name}.{node.attr}`, which is not declared (spec.param)", node.lineno
 
 
-def _globals_in(tree: ast.AST, function: FunctionType) -> Iterator[tuple[str, int]]:
-    """Find variables of the module or of a surrounding function that may change."""
+def _attributes_in(
+    tree: ast.AST, owner: str, operator: Operator, declared: set[str]
+) -> Iterator[tuple[str, int]]:
+    """Find what a function does with attributes of the operator."""
+    for node in _attributes_of(tree, owner):
+        name = node.attr
+        if isinstance(node.ctx, ast.Store):
+            if name in operator.spec.params:
+                yield f"compute assigns its parameter `self.{name}`, which a replay does not", node.lineno
+            elif name not in operator.spec.states:
+                yield f"compute assigns `self.{name}`, which is not declared (spec.state)", node.lineno
+        elif name in operator._headrace.knobs.types:
+            yield f"compute reads `self.{name}` on the host, and it is a knob (context.knob)", node.lineno
+        elif name not in declared:
+            yield f"compute reads `self.{name}`, which is not declared", node.lineno
+
+
+def _outer_in(tree: ast.AST, function: FunctionType) -> Iterator[tuple[str, int]]:
+    """Find effects on objects, and variables of the module or of a surrounding function that may change."""
     around = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     for node in ast.walk(tree):
         if isinstance(node, (ast.Global, ast.Nonlocal)):
             yield f"compute assigns {', '.join(node.names)} outside of it", node.lineno
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            if node.id in around and node.id != "__class__":
-                try:
-                    value = around[node.id].cell_contents
-                except ValueError:  # not assigned yet
-                    continue
-            elif node.id in function.__globals__:
-                value = function.__globals__[node.id]
-            else:
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if isinstance(node.func.value, ast.Attribute) and _CHANGES.fullmatch(node.func.attr):
+                yield f"compute calls `{ast.unparse(node.func)}`, an effect on the host", node.lineno
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id != "__class__":
+            try:
+                value = around[node.id].cell_contents if node.id in around else function.__globals__[node.id]
+            except (KeyError, ValueError):  # it is a variable of its own, or not assigned yet
                 continue
             is_fixed = isinstance(value, (ModuleType, Logger)) or callable(value) or hasattr(value, "source")
             if not is_fixed and not node.id.isupper():
