@@ -19,7 +19,7 @@ from headrace.core.errors import AuthenticationError, LinkError, PeerLost, Proto
 from headrace.link import handshake
 from headrace.link import listener as listening
 from headrace.link.carrier import Carrier
-from headrace.link.connect import connect, connect_unix
+from headrace.link.connect import connect
 from headrace.link.handshake import Purpose, greet
 from headrace.link.listener import Listener, listen
 from headrace.link.protocol import Kind, pack_message
@@ -105,7 +105,7 @@ def listen_unix(path: str) -> socket.socket:
 
 def test_a_unix_socket_lets_the_same_user_in(tmp_path):
     listener = Door(listen_unix(str(tmp_path / "socket")))
-    near = connect_unix(listener.address, PURPOSE, PATIENCE)
+    near = connect(listener.address, PURPOSE, seconds=PATIENCE)
     far = listener.taken.get(timeout=PATIENCE)
     assert near.is_local
     assert_works(near, far)
@@ -117,7 +117,7 @@ def test_a_unix_socket_refuses_another_user_at_either_end(tmp_path, monkeypatch,
     listener = Door(listen_unix(str(tmp_path / "socket")))
     monkeypatch.setattr(handshake, "user_of", lambda connection: os.geteuid() + 1)
     with pytest.raises(AuthenticationError, match="only processes of the same user"):
-        connect_unix(listener.address, PURPOSE, PATIENCE)
+        connect(listener.address, PURPOSE, seconds=PATIENCE)
     wait_until(lambda: "only processes of the same user" in caplog.text, "the listener's refusal")
     listener.close()
 
@@ -319,7 +319,7 @@ def test_a_server_that_is_gone_or_answers_nothing_is_named():
         with pytest.raises(PeerLost, match=f"cannot connect to 127.0.0.1:{address[1]}: .*refused"):
             connect(address, PURPOSE, TOKEN)
     with pytest.raises(PeerLost, match="cannot connect to '/nowhere/socket'"):
-        connect_unix("/nowhere/socket", PURPOSE)
+        connect("/nowhere/socket", PURPOSE)
 
 
 def test_a_certificate_that_cannot_be_made_names_the_extra(monkeypatch):

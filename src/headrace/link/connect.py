@@ -18,24 +18,24 @@ _LEAST = 0.001
 
 
 def connect(
-    address: tuple[str, int],
+    address: tuple[str, int] | str,
     purpose: Purpose,
-    token: bytes,
+    token: bytes = b"",
     *,
     encrypted: bool = False,
     seconds: float = 10.0,
     silence: float = 3.0,
 ) -> Carrier:
-    """Connect to a listener over TCP.
+    """Connect to a listener.
 
     Parameters
     ----------
     address
-        Its host and port.
+        Its host and port; or the path of a Unix socket, whose process must be of the same user.
     purpose
         What the connection is for, which the listener must expect.
     token
-        The token of the run.
+        The token of the run, which TCP needs.
     encrypted
         Whether to use TLS; the listener must do the same.
     seconds
@@ -46,30 +46,34 @@ def connect(
     Raises
     ------
     AuthenticationError
-        If the tokens differ, or somebody is in between.
+        If the tokens or the users differ, or somebody is in between.
     ProtocolError
         If the peer has another version, does not expect the connection, or is no listener.
     PeerLost
         If there is no answer, or not in time.
     """
-    check_token(token)
+    proof = None if isinstance(address, str) else check_token(token)
+    where = repr(address) if isinstance(address, str) else f"{address[0]}:{address[1]}"
     patience = Patience(seconds)
-    where = f"{address[0]}:{address[1]}"
     try:
-        connection = socket.create_connection(address, timeout=seconds)
+        connection = _open(address, seconds)
     except OSError as error:
         raise PeerLost(f"cannot connect to {where}: {error}") from error
     try:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         binding = b""
-        if encrypted:
+        if encrypted and proof is not None:
             from headrace.link import tls
 
             secured = tls.client_context().wrap_socket(connection, do_handshake_on_connect=False)
             connection = secured
             patience.wait(secured, secured.do_handshake)
             binding = tls.binding_of(secured)
-        _introduce(connection, greet(purpose, token, binding), patience, where)
+        try:
+            introduce(connection, greet(purpose, proof, binding), patience)
+        except PeerLost:
+            raise PeerLost(f"{where} closed the connection in the handshake") from None
+        except TimeoutError:
+            raise PeerLost(f"{where} did not complete the handshake in time") from None
         return carrier_of(connection, silence)
     except OSError as error:
         connection.close()
@@ -80,30 +84,20 @@ def connect(
         raise
 
 
-def connect_unix(path: str, purpose: Purpose, seconds: float = 10.0) -> Carrier:
-    """Connect to a Unix socket of the same user, otherwise as `connect`."""
+def _open(address: tuple[str, int] | str, seconds: float) -> socket.socket:
+    if not isinstance(address, str):
+        connection = socket.create_connection(address, timeout=seconds)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.settimeout(seconds)
-        connection.connect(path)
+        connection.connect(address)
         check_user(connection)
-        _introduce(connection, greet(purpose, None), Patience(seconds), repr(path))
-        return carrier_of(connection)
-    except OSError as error:
-        connection.close()
-        raise PeerLost(f"cannot connect to {path!r}: {error}") from error
     except BaseException:
         connection.close()
         raise
-
-
-def _introduce(connection: socket.socket, steps: Steps[None], patience: Patience, where: str) -> None:
-    try:
-        introduce(connection, steps, patience)
-    except PeerLost:
-        raise PeerLost(f"{where} closed the connection in the handshake") from None
-    except TimeoutError:
-        raise PeerLost(f"{where} did not complete the handshake in time") from None
+    return connection
 
 
 def carrier_of(connection: socket.socket, silence: float = 3.0) -> Carrier:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from headrace import waits
 from headrace.core.errors import AuthenticationError, PeerLost
-from headrace.link.connect import connect, connect_unix
+from headrace.link.connect import connect
 from headrace.link.handshake import Purpose, check_token, make_token
 from headrace.link.listener import Listener, listen
 from headrace.parts.messages import TOKEN, Address
@@ -94,8 +94,6 @@ class Access:
         is_link = purpose.kind == LINK
         for attempt in range(_ATTEMPTS):
             try:
-                if isinstance(address, str):
-                    return connect_unix(address, purpose)
                 return connect(
                     address, purpose, self.token, encrypted=self.encrypted, silence=_silence(is_link)
                 )

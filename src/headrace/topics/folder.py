@@ -21,13 +21,12 @@ import ctypes
 import os
 import socket
 import stat
-import struct
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.core.errors import PeerLost, TopicError
-from headrace.link.connect import connect_unix
+from headrace.link.connect import connect
 from headrace.topics.discovery import PATIENCE, Publisher, PublisherGone, check_topic
 
 if TYPE_CHECKING:
@@ -37,8 +36,7 @@ if TYPE_CHECKING:
     from headrace.link.handshake import Purpose
 
 # Of <sys/inotify.h>.
-_MOVED_TO, _DELETE, _DELETE_SELF, _MOVE_SELF, _IGNORED = 0x80, 0x200, 0x400, 0x800, 0x8000
-_EVENT = struct.Struct("iIII")
+_MOVED_TO, _DELETE, _DELETE_SELF, _MOVE_SELF = 0x80, 0x200, 0x400, 0x800
 _MANY = 64  # subscribers that may connect at once
 _SLASH = "+"  # in the name of a file; the name of a topic has none
 _ATTEMPTS = 10  # to use a folder that somebody removes meanwhile
@@ -101,7 +99,7 @@ class TopicFolder:
         """Connect to a publisher; remove its socket if it has ended."""
         try:
             with self._opened() as folder:
-                return connect_unix(_path(folder, publisher.place), purpose, PATIENCE)
+                return connect(_path(folder, publisher.place), purpose, seconds=PATIENCE)
         except PeerLost as error:
             if isinstance(error.__cause__, ConnectionRefusedError):
                 self._remove(publisher)
@@ -214,10 +212,13 @@ class _Watch:
     def clear(self) -> None:
         """Forget what has happened; watch the folder anew if somebody has removed it."""
         with suppress(BlockingIOError):
-            if not _is_gone(os.read(self._inotify, 1 << 16)):
-                return
-            _libc().inotify_rm_watch(self._inotify, self._watched)  # of a folder that has another name now
+            os.read(self._inotify, 1 << 16)
+            before = self._watched
             self._add()
+            if self._watched != before:
+                _libc().inotify_rm_watch(
+                    self._inotify, before
+                )  # of a folder that has another name now, or none
 
     def close(self) -> None:
         """Watch no more."""
@@ -290,16 +291,6 @@ def _remove_unfinished(folder: int) -> None:
 
 def _path(folder: int, name: str) -> str:
     return f"/proc/self/fd/{folder}/{name}"
-
-
-def _is_gone(events: bytes) -> bool:
-    place = 0
-    while place < len(events):
-        _, mask, _, length = _EVENT.unpack_from(events, place)
-        if mask & (_IGNORED | _MOVE_SELF):
-            return True
-        place += _EVENT.size + length
-    return False
 
 
 def _libc() -> ctypes.CDLL:
