@@ -27,7 +27,6 @@ from headrace.operators._routines.conversion import (
     TO_FLOAT,
     TO_RGB,
     WIDE_TO_BYTE,
-    with_planes,
 )
 from headrace.operators._routines.resampling import RESAMPLE
 from headrace.operators.arrays import Routine, Workplace
@@ -108,10 +107,8 @@ def _built_together() -> list[Any]:
 @cache
 def _of_operators() -> list[tuple[str, str]]:
     """Return the name and the source of each kernel of the operators."""
-    forms = [(planar, other) for planar in (False, True) for other in (False, True)]
-    conversions = (*COPY.values(), TO_FLOAT, FLOAT_TO_BYTE, WIDE_TO_BYTE)
     routines = [
-        *(with_planes(one, *form) for one in conversions for form in forms),
+        *COPY.values(), TO_FLOAT, FLOAT_TO_BYTE, WIDE_TO_BYTE,
         *RESAMPLE.values(), *DEMOSAIC.values(),
         *TO_RGB.values(), RGB_TO_YUV420, CLASSIFY, FIND_MAXIMA,
     ]  # fmt: skip

@@ -14,14 +14,14 @@ from headrace.operators._routines.conversion import (
     COPY,
     FLOAT_TO_BYTE,
     MATRICES,
+    PLANAR_INPUT,
+    PLANAR_OUTPUT,
     RGB_TO_YUV420,
     TO_FLOAT,
     TO_RGB,
     WIDE_TO_BYTE,
     Matrix,
-    is_conversion,
     pack_order,
-    with_planes,
 )
 from headrace.operators._routines.resampling import FILTERS, RESAMPLE, Filter, make_taps
 from headrace.operators.arrays import Routine, check_contiguous
@@ -258,7 +258,7 @@ class FormatConverterOp(FrameOperator):
         is_one_step = convert.routine in (COPY[_UINT8], TO_FLOAT)  # the step that resizes converts, too
         copy = convert if is_one_step else self._copy_of(resized)
         resize = copy._replace(
-            routine=RESAMPLE[copy.element, self._filter.name, False],
+            routine=RESAMPLE[copy.element, self._filter.name],
             arguments=(*sizes, *copy.arguments[1:]),
             tables=(*rows, *columns),
         )
@@ -266,19 +266,14 @@ class FormatConverterOp(FrameOperator):
 
     def _with_layouts(self, image: _Image, steps: list[Plan]) -> list[Plan]:
         """Return steps from and to images with a plane for each channel, where the layouts say so."""
-        planar_input, planar_output = self.in_layout in _PLANAR, self.out_layout in _PLANAR
-        if planar_input and not is_conversion(steps[0].routine):  # it is brought into the usual layout first
-            steps = [self._copy_of(image), *steps]
-        last = steps[-1]
-        if planar_output and last.routine in RESAMPLE.values():
-            steps[-1] = last._replace(routine=RESAMPLE[last.element, self._filter.name, True])
-        elif planar_output and not is_conversion(last.routine):
-            steps = [*steps, self._copy_of(_Image(self.out_dtype, *last.shape))]
-        for place, step in enumerate(steps):
-            from_planes = planar_input and place == 0
-            to_planes = planar_output and place == len(steps) - 1
-            if is_conversion(step.routine):
-                steps[place] = step._replace(routine=with_planes(step.routine, from_planes, to_planes))
+        if self.in_layout in _PLANAR:
+            if _name_of(steps[0]) != "convert":  # it is brought into the usual layout first
+                steps = [self._copy_of(image), *steps]
+            steps[0] = _with_planes(steps[0], PLANAR_INPUT)
+        if self.out_layout in _PLANAR:
+            if _name_of(steps[-1]) not in ("convert", "resample"):
+                steps = [*steps, self._copy_of(_Image(self.out_dtype, *steps[-1].shape))]
+            steps[-1] = _with_planes(steps[-1], PLANAR_OUTPUT)
         return steps
 
     def _copy_of(self, image: _Image) -> Plan:
@@ -463,7 +458,17 @@ def _packed_plan(
         np.float32(scale),
         np.float32(offset),
     )
-    return Plan(routine, pixels, shape, element, (*numbers, np.int32(alpha)))
+    return Plan(routine, pixels, shape, element, (*numbers, np.int32(alpha), np.int32(0)))
+
+
+def _name_of(step: Plan) -> str:
+    return str(step.routine.kernel.name)
+
+
+def _with_planes(step: Plan, side: int) -> Plan:
+    """Return a step, whose last argument tells the planes, for an image with a plane for each channel on a side."""
+    *arguments, planes = step.arguments
+    return step._replace(arguments=(*arguments, planes | np.int32(side)))
 
 
 def _filter_of(mode: int) -> Filter:

@@ -194,7 +194,7 @@ def _converter(chosen: CameraFormat, pass_through: bool) -> _Convert:
         if channels == 2:
             TO_RGB["yuyv"].host(rgba, pixels, height, width, 4, order, opaque, *matrix)
         else:
-            COPY[pixels.dtype].host(rgba, pixels, height * width, 3, 4, order, 1.0, 0.0, opaque)
+            COPY[pixels.dtype].host(rgba, pixels, height * width, 3, 4, order, 1.0, 0.0, opaque, 0)
         return rgba
 
     return convert

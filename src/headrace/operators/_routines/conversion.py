@@ -3,8 +3,7 @@
 The order of the channels is one number with a byte for each output channel, the lowest byte first: the input
 channel that it takes, or the first number that is no input channel for a constant alpha.
 
-A conversion has four forms, for images that have the channels of a pixel together and for those that have a plane
-for each channel, on either side (`with_planes`).
+Images have the channels of a pixel together, or a plane for each channel (`PLANAR_INPUT`, `PLANAR_OUTPUT`).
 
 In CUDA a thread converts a pixel, or four neighbouring elements where the channels stay as they are.
 
@@ -44,41 +43,12 @@ def unpack_order(order: int, count: int) -> list[int]:
     return [int(order) >> 8 * place & 255 for place in range(count)]
 
 
-_WITH_PLANES: dict[Routine, dict[tuple[bool, bool], Routine]] = {}
-
-
-def is_conversion(routine: Routine) -> bool:
-    """Return whether a routine converts pixels one by one."""
-    return routine in _WITH_PLANES
-
-
-def with_planes(routine: Routine, planar_input: bool, planar_output: bool) -> Routine:
-    """Return the form of a conversion for images with a plane for each channel."""
-    return _WITH_PLANES[routine][planar_input, planar_output]
+PLANAR_INPUT, PLANAR_OUTPUT = 1, 2
+"""The bits of the last argument of a conversion: on that side, each channel is a plane."""
 
 
 def _conversion(source_type: str, target_type: str, converted: str, convert_elements: _Convert) -> Routine:
     """Return a conversion: the types and the new element in CUDA C++, and what converts elements in NumPy."""
-    forms = {
-        (planar_input, planar_output): _form(
-            source_type, target_type, converted, convert_elements, planar_input, planar_output
-        )
-        for planar_input in (False, True)
-        for planar_output in (False, True)
-    }
-    packed = forms[False, False]
-    _WITH_PLANES[packed] = forms
-    return packed
-
-
-def _form(
-    source_type: str,
-    target_type: str,
-    converted: str,
-    convert_elements: _Convert,
-    planar_input: bool,
-    planar_output: bool,
-) -> Routine:
 
     def copy_into(out: Array, values: Array, scale: np.float32, offset: np.float32) -> None:
         for begin in range(0, len(out), _CHUNK):
@@ -87,7 +57,8 @@ def _form(
     def convert(
         out: Array, pixels: Array, count: int, in_channels: int, out_channels: int, packed: int, *scaling: Any
     ) -> None:
-        scale, offset, alpha = scaling
+        scale, offset, alpha, planes = scaling
+        planar_input, planar_output = bool(planes & PLANAR_INPUT), bool(planes & PLANAR_OUTPUT)
         order = unpack_order(packed, out_channels)
         if planar_input == planar_output and order == list(range(in_channels)):
             copy_into(out.reshape(-1), pixels.reshape(-1), scale, offset)
@@ -104,9 +75,9 @@ def _form(
                 target[:, channel] = alpha
 
     def convert_with_opencv(out: Array, pixels: Array, *numbers: Any) -> bool:
-        count, in_channels, out_channels, packed, scale, offset, alpha = numbers
+        count, in_channels, out_channels, packed, scale, offset, alpha, planes = numbers
         order = unpack_order(packed, out_channels)
-        if not with_opencv.knows_order(int(in_channels), order):
+        if planes or not with_opencv.knows_order(int(in_channels), order):
             return False
         # As rows and columns, for OpenCV's threads share the rows.
         rows = next(rows for rows in (64, 16, 4, 2, 1) if count % rows == 0)
@@ -124,8 +95,7 @@ def _form(
         return True
 
     words = {"INPUT": source_type, "OUTPUT": target_type, "CONVERT(value)": converted}
-    words |= {"PLANAR_INPUT": str(int(planar_input)), "PLANAR_OUTPUT": str(int(planar_output))}
-    return Routine("convert", convert, None if planar_input or planar_output else convert_with_opencv, words)
+    return Routine("convert", convert, convert_with_opencv, words)
 
 
 def _to_float(out: Array, values: Array, scale: np.float32, offset: np.float32) -> None:

@@ -1,5 +1,6 @@
 // Converts pixels one by one: INPUT and OUTPUT are the types of the elements, CONVERT(value) is the new element.
-// PLANAR_INPUT and PLANAR_OUTPUT are 1 where a channel is a plane, and 0 where a pixel has its channels together.
+// In `planes`, 1 says that a channel of the input is a plane, and 2 that one of the output is; otherwise a pixel has
+// its channels together.
 typedef INPUT input_element;
 typedef OUTPUT output_element;
 
@@ -30,18 +31,19 @@ __device__ void convert_four(
 
 extern "C" __global__ void convert(
     output_element* out, const input_element* in, long long pixels, int in_channels, int out_channels, int order,
-    float scale, float offset, int alpha
+    float scale, float offset, int alpha, int planes
 ) {
     long long pixel = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (pixel >= pixels) return;
-    if (PLANAR_INPUT == PLANAR_OUTPUT && in_channels == out_channels
+    bool planar_input = planes & 1, planar_output = planes & 2;
+    if (planar_input == planar_output && in_channels == out_channels
         && order == (0x03020100 & (int)(0xffffffffu >> 8 * (4 - in_channels)))) {
         convert_four(out, in, 4 * pixel, pixels * in_channels, scale, offset);
         return;
     }
-    const input_element* from = in + pixel * (PLANAR_INPUT ? 1 : in_channels);
-    output_element* to = out + pixel * (PLANAR_OUTPUT ? 1 : out_channels);
-    long long in_step = PLANAR_INPUT ? pixels : 1, out_step = PLANAR_OUTPUT ? pixels : 1;
+    const input_element* from = in + pixel * (planar_input ? 1 : in_channels);
+    output_element* to = out + pixel * (planar_output ? 1 : out_channels);
+    long long in_step = planar_input ? pixels : 1, out_step = planar_output ? pixels : 1;
     for (int channel = 0; channel < out_channels; channel++) {
         int taken = order >> 8 * channel & 255;
         to[channel * out_step] = taken < in_channels

@@ -1,5 +1,5 @@
 // Resamples an image of bytes and converts the result: OUTPUT is its type, CONVERT(value) the element for a byte.
-// PLANAR_OUTPUT is 1 where a channel of the result is a plane, and 0 where a pixel has its channels together.
+// In `planes`, 2 says that a channel of the result is a plane; otherwise a pixel has its channels together.
 typedef OUTPUT output_element;
 
 __device__ output_element convert_byte(unsigned value, float scale, float offset) {
@@ -92,7 +92,7 @@ extern "C" __global__ void resample(
     const int* __restrict__ row_positions, const float* __restrict__ row_weights,
     const int* __restrict__ column_positions, const float* __restrict__ column_weights,
     int row_taps, int column_taps, int in_columns, int rows, int columns,
-    int channels, int out_channels, int order, float scale, float offset, int alpha
+    int channels, int out_channels, int order, float scale, float offset, int alpha, int planes
 ) {
     unsigned number = blockIdx.x * blockDim.x + threadIdx.x;  // dividing 64 bits would take most of the time
     if (number >= (unsigned)rows * columns) return;
@@ -103,8 +103,8 @@ extern "C" __global__ void resample(
         in, in_columns, row, column, channels, row_positions, row_weights, row_taps, column_positions,
         column_weights, column_taps
     );
-    output_element* to = out + (long long)number * (PLANAR_OUTPUT ? 1 : out_channels);
-    long long step = PLANAR_OUTPUT ? (long long)rows * columns : 1;
+    output_element* to = out + (long long)number * (planes & 2 ? 1 : out_channels);
+    long long step = planes & 2 ? (long long)rows * columns : 1;
     #pragma unroll
     for (int channel = 0; channel < 4; channel++) {
         if (channel >= out_channels) break;

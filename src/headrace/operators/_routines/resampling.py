@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headrace.operators._routines import with_opencv
-from headrace.operators._routines.conversion import COPY, SCALED, TO_FLOAT, unpack_order, with_planes
+from headrace.operators._routines.conversion import COPY, SCALED, TO_FLOAT, unpack_order
 from headrace.operators.arrays import Routine
 
 Array = np.ndarray[Any, Any]
@@ -160,17 +160,15 @@ def _sum(terms: Iterable[Array]) -> Array:
     return reduce(lambda total, term: np.add(total, term, out=total), terms)
 
 
-def _on_host(
-    resize: Callable[..., bool], convert: Callable[..., object], planar: bool
-) -> Callable[..., bool]:
+def _on_host(resize: Callable[..., bool], convert: Callable[..., object]) -> Callable[..., bool]:
     """Return what resizes an image, and then converts it unless the bytes themselves are the result."""
 
     def resample(out: Array, image: Array, *arguments: Any) -> bool:
         tables, (_, _, in_columns, rows, columns, channels, *conversion) = arguments[:4], arguments[4:]
-        out_channels, order = conversion[:2]
+        out_channels, order, *_, planes = conversion
         shape = (rows, columns, channels)
         is_copy = (
-            not planar
+            not planes
             and out.dtype == np.uint8
             and unpack_order(order, out_channels) == list(range(channels))
         )
@@ -185,13 +183,12 @@ def _on_host(
 
 
 RESAMPLE = {
-    (np.dtype(element), how.name, planar): Routine(
+    (np.dtype(element), how.name): Routine(
         "resample",
-        _on_host(_resample, with_planes(convert, False, planar).numpy, planar),
-        _on_host(partial(with_opencv.resize, how.name), with_planes(convert, False, planar).host, planar),
-        {"OUTPUT": target, "CONVERT(value)": converted, "PLANAR_OUTPUT": str(int(planar))},
+        _on_host(_resample, convert.numpy),
+        _on_host(partial(with_opencv.resize, how.name), convert.host),
+        {"OUTPUT": target, "CONVERT(value)": converted},
     )
-    for planar in (False, True)
     for how in FILTERS.values()
     for element, target, converted, convert in (
         (np.uint8, "unsigned char", "value", COPY[np.dtype(np.uint8)]),
@@ -200,6 +197,5 @@ RESAMPLE = {
 }
 """Resample an image of bytes with up to 4 channels, and convert the result as `COPY` or `TO_FLOAT` would.
 
-By the type of the result, the name of the filter, which only the host asks for, and whether a channel of the result
-is a plane. A thread computes a pixel.
+By the type of the result, and the name of the filter, which only the host asks for. A thread computes a pixel.
 """
