@@ -1,4 +1,4 @@
-"""Connections: few, and for a limited time."""
+"""Connections: few, for a limited time, and never with the last files of the process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace._web import connections as module
-from headrace._web.connections import DEADLINE, Connections
+from headrace._web.connections import DEADLINE, RESERVE, Connections
 
 
 class Echo(asyncio.Protocol):
@@ -180,6 +180,50 @@ def test_a_connection_counts_until_its_peer_has_read_the_answer_or_its_time_is_u
                 await asyncio.sleep(0)
 
     run(action)
+
+
+def test_strangers_are_disconnected_when_the_pipeline_needs_their_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left = [RESERVE]
+    monkeypatch.setattr(module, "files", lambda: (left[0], 10_000))
+
+    async def action() -> None:
+        async with serving() as server:
+            stranger, client = await server.accepted(), await server.accepted()
+            server.limits.clients.add(server.made[1])
+            server.limits.tick()
+            assert await is_alive(stranger)
+            left[0] = RESERVE - 1
+            server.limits.tick()
+            assert await is_disconnected(stranger)
+            assert await is_alive(client)
+            left[0] = 9
+            later = await server.connect()
+            while server.count == 1:
+                await asyncio.sleep(0)
+            server.limits.tick()
+            assert await is_disconnected(later)
+
+    run(action)
+
+
+def test_the_reserve_is_a_quarter_of_few_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "files", lambda: (9, 32))
+
+    async def action() -> None:
+        async with serving() as server:
+            assert await is_alive(await server.accepted())
+
+    run(action)
+
+
+def test_the_files_that_are_left_are_counted() -> None:
+    before, limit = module.files()
+    assert before < limit
+    with socket.socket(), socket.socket():
+        assert module.files() == (before - 2, limit)
+    assert module.files() == (before, limit)
 
 
 def test_every_address_of_a_name_has_the_same_port(monkeypatch: pytest.MonkeyPatch) -> None:

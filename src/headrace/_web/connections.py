@@ -6,7 +6,8 @@ files that the process may have open, and the pipeline needs these files. So
 - the number of connections is limited. When the limit is reached, the oldest connections of strangers make room for
   a new one: whoever holds them all open locks nobody out;
 - a connection that has not become a client's by its deadline is closed, whether it has sent nothing or half a
-  request, or does not read the answer.
+  request, or does not read the answer;
+- when few files are left, strangers are disconnected.
 
 A connection counts until its socket is closed: a transport that is closing waits without a limit for a peer that
 does not read.
@@ -16,6 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
+import resource
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -24,6 +27,8 @@ from typing import Any
 
 DEADLINE = 30.0
 """Seconds that a connection has to become a client's."""
+RESERVE = 64
+"""Files that are left to the pipeline; a quarter of those that the process may have open, if that is less."""
 # Connections that asyncio accepts at once, beyond the limit. A further one waits, and tries again after a second.
 _BACKLOG = 16
 
@@ -70,7 +75,9 @@ class Connections:
     def _make_room(self, wanted: int) -> None:
         opened = self.opened()
         strangers = [one for one in opened if one not in self.clients]
-        for one in strangers[: max(len(opened) + wanted - self._most, 0)]:
+        left, limit = files()
+        excess = len(strangers) if left < min(RESERVE, limit // 4) else len(opened) + wanted - self._most
+        for one in strangers[: max(excess, 0)]:
             one.transport.abort()
 
     def opened(self) -> list[Any]:
@@ -78,7 +85,7 @@ class Connections:
         return [one for one in self._server.connections if one.transport is not None]
 
     def tick(self) -> None:
-        """Disconnect strangers whose time is up, and those that were accepted at once beyond the limit."""
+        """Disconnect strangers whose time is up, and those for whom there is no room any more."""
         self._make_room(0)
         now, since = self._now(), self._strangers_since
         self._strangers_since = {one: since.get(one, now) for one in self.opened() if one not in self.clients}
@@ -90,6 +97,17 @@ class Connections:
         """Accept nothing more; what is open goes on."""
         for one in self._listening:
             one.close()
+
+
+def files() -> tuple[int, int]:
+    """Return how many more files the process can open, and how many in all."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = 1 << 30 if limit == resource.RLIM_INFINITY else limit
+    try:
+        # The list itself is one of the files while it is read.
+        return limit - len(os.listdir("/dev/fd")) + 1, limit
+    except OSError as error:
+        return (0 if error.errno in (errno.EMFILE, errno.ENFILE) else limit), limit
 
 
 def _bind(host: str, port: int) -> list[socket.socket]:
