@@ -154,10 +154,25 @@ def imported_modules(source: str, module: str) -> list[tuple[int, str]]:
     return list(_imported_modules(source, module))
 
 
+STRING = re.compile(r'("""|\'\'\').*?\1', re.DOTALL)
+IMPORT = re.compile(r"^[ \t]*((?:from|import)\b[^(\n]*(?:\([^)]*\))?[^\n]*)", re.MULTILINE)
+INLINE = re.compile(r"[;:][ \t]*(?:from|import)\b|\\\n|import_module|__import__")
+
+
+def _nodes(source: str) -> Iterator[ast.AST]:
+    """Yield the import statements of a source, or all that is in it. Most can be found without a tree of it."""
+    code = STRING.sub(lambda found: "\n" * found[0].count("\n"), source)
+    if INLINE.search(code):
+        yield from ast.walk(parse(source))
+        return
+    for found in IMPORT.finditer(code):
+        (node,) = ast.parse(found[1]).body
+        ast.increment_lineno(node, code.count("\n", 0, found.start()))
+        yield node
+
+
 def _imported_modules(source: str, module: str) -> Iterator[tuple[int, str]]:
-    tree = parse(source)
-    is_called = "import_module" in source or "__import__" in source
-    for node in ast.walk(tree) if is_called else _statements(tree):
+    for node in _nodes(source):
         if isinstance(node, ast.Import):
             found = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -173,14 +188,6 @@ def _imported_modules(source: str, module: str) -> Iterator[tuple[int, str]]:
         else:
             continue
         yield from ((node.lineno, name) for name in found if name.split(".")[0] == "headrace")
-
-
-def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the statements below a node, which are a tenth of all that is below it."""
-    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
-        for below in getattr(node, name, ()):
-            yield below
-            yield from _statements(below)
 
 
 def is_call_of_import(node: ast.AST) -> bool:

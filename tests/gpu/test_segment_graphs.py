@@ -84,7 +84,7 @@ def test_every_graph_is_closed_at_the_end_of_a_run(made: list[Any]) -> None:
 
 
 def test_more_frames_than_the_table_of_addresses_has_rows() -> None:
-    assert is_captured(both(frames_that_stay(600)), 600)
+    assert is_captured(both(frames_that_stay(300)), 300)
 
 
 # Memory.

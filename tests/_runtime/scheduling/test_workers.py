@@ -36,6 +36,7 @@ def test_a_compute_that_lasts_does_not_hold_up_its_producer(
             i.receive()
             if stands_by and not seen:
                 seen.append(made.wait(PATIENCE))  # only the producer ends this
+                op.fragment.stop_execution()
 
         producer = Step(app, CountCondition(app, 20_000), outputs=["out"], body=make_one, name="producer")
         app.add_flow(producer, Step(app, inputs=["in"], body=sometimes_slow, name="sometimes_slow"))
