@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from headrace.cli import main
+from headrace.link.listener import Listener
 from headrace.topics import Message, Publication, TopicFolder
 from headrace.topics.figures import TopicFigures
 from tests.harness import PATIENCE, wait_until
@@ -47,7 +48,7 @@ def publishing(topic: str, data: Any) -> Iterator[Publication]:
 def test_topics_are_listed_with_their_publishers(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["topics"]) == 0
     assert capsys.readouterr().out == "no program publishes a topic\n"
-    TopicFolder().announce("gone", 1).listening.close()
+    Listener.close(TopicFolder().announce("gone", 1, lambda purpose: None))
     with publishing("plant/boxes", 1), publishing("plant/video", 2):
         assert main(["topics", "list"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]

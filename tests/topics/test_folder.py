@@ -15,8 +15,9 @@ import pytest
 
 from headrace.core.errors import LinkError, TopicError
 from headrace.link.handshake import Purpose
+from headrace.link.listener import Listener
 from headrace.topics import TopicFolder
-from headrace.topics.discovery import Announcement, PublisherGone
+from headrace.topics.discovery import PublisherGone
 from tests.harness.files import open_files
 
 
@@ -31,19 +32,14 @@ def names(folder: TopicFolder) -> list[str]:
 
 
 def announce(folder: TopicFolder, topic: str) -> Any:
-    return folder.announce(topic, time.time_ns())
-
-
-def close(announcement: Announcement) -> None:
-    announcement.close()
-    announcement.listening.close()
+    return folder.announce(topic, time.time_ns(), lambda purpose: None)
 
 
 def abandon(folder: TopicFolder, topic: str) -> None:
     """Leave a socket behind, as a killed publisher does."""
     announcement = announce(folder, topic)
     announcement.watch.close()
-    announcement.listening.close()
+    Listener.close(announcement)
 
 
 def test_a_publisher_is_found_until_it_closes(folder: TopicFolder) -> None:
@@ -53,9 +49,7 @@ def test_a_publisher_is_found_until_it_closes(folder: TopicFolder) -> None:
     assert (publisher.topic, publisher.pid, publisher.host) == ("plant/boxes", os.getpid(), "")
     assert folder.publishers("plant") == []
     assert folder.is_alive(publisher)
-    announcement.listening.accept()[0].close()
     announcement.close()
-    announcement.listening.close()
     assert folder.publishers() == []
     assert names(folder) == []
 
@@ -63,9 +57,9 @@ def test_a_publisher_is_found_until_it_closes(folder: TopicFolder) -> None:
 def test_the_newest_publisher_compares_as_the_greatest(folder: TopicFolder) -> None:
     first, second = announce(folder, "a"), announce(folder, "a")
     assert max(folder.publishers("a")).place == second.name
-    close(second)
+    second.close()
     assert max(folder.publishers("a")).place == first.name
-    close(first)
+    first.close()
 
 
 def test_the_socket_of_a_killed_publisher_is_removed_by_whoever_finds_it(folder: TopicFolder) -> None:
@@ -80,7 +74,7 @@ def test_the_socket_of_a_killed_publisher_is_removed_by_whoever_finds_it(folder:
     assert not folder.is_alive(gone)
     assert folder.publishers("a") == [there]
     assert folder.is_alive(there)
-    close(alive)
+    alive.close()
 
 
 def test_a_socket_that_never_listened_is_removed_when_its_process_is_gone(folder: TopicFolder) -> None:
@@ -92,7 +86,7 @@ def test_a_socket_that_never_listened_is_removed_when_its_process_is_gone(folder
     for pid in (ended, os.getpid()):
         (place / f".a@1f-{pid}").touch()
     (place / "something else").touch()
-    close(announce(folder, "b"))
+    announce(folder, "b").close()
     assert names(folder) == [f".a@1f-{os.getpid()}", "something else"]
     assert folder.publishers() == []
 
@@ -144,7 +138,7 @@ def test_a_watch_tells_of_a_new_publisher_that_listens_already(folder: TopicFold
         assert is_readable(watch)
         watch.clear()
         assert not is_readable(watch)
-        close(announcement)
+        announcement.close()
         assert not is_readable(watch)
     finally:
         watch.close()
@@ -158,7 +152,7 @@ def test_a_watch_survives_the_folder(folder: TopicFolder) -> None:
         watch.clear()
         announcement = announce(folder, "a")
         assert is_readable(watch)
-        close(announcement)
+        announcement.close()
     finally:
         watch.close()
 
@@ -180,7 +174,7 @@ def test_a_folder_that_is_removed_while_it_is_used_is_made_again(
     monkeypatch.setattr(os, "open", remove_and_open)
     announcement = announce(folder, "a")
     assert (announcement.is_there(), left) == (True, 0)
-    close(announcement)
+    announcement.close()
 
 
 def test_what_else_is_in_the_folder_harms_nobody(folder: TopicFolder) -> None:
@@ -203,8 +197,8 @@ def test_what_else_is_in_the_folder_harms_nobody(folder: TopicFolder) -> None:
         if each.place != announcement.name:
             with pytest.raises(LinkError):
                 folder.connect(each, Purpose("topic", "a"))
-    close(announce(folder, "b"))
-    close(announcement)
+    announce(folder, "b").close()
+    announcement.close()
     stream.close()
 
 
@@ -213,7 +207,7 @@ def test_a_publisher_does_not_remove_what_took_the_place_of_its_socket(folder: T
     (folder.path / announcement.name).unlink()
     assert not announcement.is_there()
     (folder.path / announcement.name).touch()
-    close(announcement)
+    announcement.close()
     assert names(folder) == [announcement.name]
 
 
@@ -228,7 +222,7 @@ def test_a_folder_holds_nothing_open(folder: TopicFolder) -> None:
         announcement = announce(folder, "a")
         assert folder.is_alive(max(folder.publishers("a")))
         folder.watch("a").close()
-        close(announcement)
+        announcement.close()
         abandon(folder, "a")
         with pytest.raises(PublisherGone):
             folder.connect(max(folder.publishers("a")), Purpose("topic", "a"))
@@ -245,9 +239,7 @@ def test_the_longest_name_fits_in_a_process_with_many_files(
     try:
         while not opened or opened[-1] < 1000:
             opened.append(os.open("/dev/null", os.O_RDONLY))
-        announced = folder.announce("a" * 56, time.time_ns())
-        announced.close()
-        announced.listening.close()
+        announce(folder, "a" * 56).close()
     finally:
         for descriptor in opened:
             os.close(descriptor)

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 Taker: TypeAlias = Callable[["Carrier"], None]
 """What takes a connection whose handshake is done."""
+FindTaker: TypeAlias = Callable[[Purpose], "Taker | None"]
+"""Says who takes a connection, if anybody does."""
 
 MOST_ARRIVALS = 64
 """The most handshakes at the same time."""
@@ -76,7 +78,7 @@ class Listener:
         self,
         listening: socket.socket,
         *,
-        find_taker: Callable[[Purpose], Taker | None],
+        find_taker: FindTaker,
         token: bytes | None = None,
         identity: ServerIdentity | None = None,
         silence: float = 3.0,

@@ -19,11 +19,9 @@ from typing import TYPE_CHECKING, Protocol
 from headrace.core.errors import LinkError, TopicError
 
 if TYPE_CHECKING:
-    import socket
-
     from headrace.link.carrier import Carrier
     from headrace.link.handshake import Purpose
-    from headrace.link.tls import ServerIdentity
+    from headrace.link.listener import FindTaker
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
 _LONGEST = 56  # the path of a socket has at most 107 bytes (`folder`)
@@ -49,19 +47,7 @@ class Publisher:
 
 
 class Announcement(Protocol):
-    """A publisher that others can find, until it is closed."""
-
-    @property
-    def listening(self) -> socket.socket:
-        """The socket that listens; whoever announces closes it."""
-
-    @property
-    def token(self) -> bytes | None:
-        """The token that both ends of a connection must know; None where the kernel tells who the peer is."""
-
-    @property
-    def identity(self) -> ServerIdentity | None:
-        """The certificate, if connections use TLS."""
+    """A publisher that others can find, and that listens, until it is closed."""
 
     @property
     def watch(self) -> Watch | None:
@@ -71,7 +57,7 @@ class Announcement(Protocol):
         """Return whether others can find it."""
 
     def close(self) -> None:
-        """Be found no more."""
+        """Be found no more, and listen no more."""
 
 
 class Watch(Protocol):
@@ -90,7 +76,7 @@ class Watch(Protocol):
 class Discovery(Protocol):
     """One way to find publishers."""
 
-    def announce(self, topic: str, started: int) -> Announcement:
+    def announce(self, topic: str, started: int, find_taker: FindTaker) -> Announcement:
         """Listen for subscribers of a topic, and let them find it; `started` is the same in all discoveries."""
 
     def publishers(self, topic: str = "") -> list[Publisher]:

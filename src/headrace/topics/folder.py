@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from headrace.core.errors import PeerLost, TopicError
 from headrace.link.connect import connect
+from headrace.link.listener import Listener
 from headrace.topics.discovery import PATIENCE, Publisher, PublisherGone, check_topic
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from headrace.link.carrier import Carrier
     from headrace.link.handshake import Purpose
+    from headrace.link.listener import FindTaker
 
 # Of <sys/inotify.h>.
 _MOVED_TO, _DELETE, _DELETE_SELF, _MOVE_SELF = 0x80, 0x200, 0x400, 0x800
@@ -63,11 +65,11 @@ class TopicFolder:
     def __repr__(self) -> str:
         return f"TopicFolder({str(self.path)!r})"
 
-    def announce(self, topic: str, started: int) -> _Announcement:
+    def announce(self, topic: str, started: int, find_taker: FindTaker) -> _Announcement:
         """Listen on a new socket in the folder."""
         with self._opened() as folder:
             _remove_unfinished(folder)
-            return _Announcement(self, folder, topic, started)
+            return _Announcement(self, folder, topic, started, find_taker)
 
     def publishers(self, topic: str = "") -> list[Publisher]:
         """Return the publishers whose sockets are in the folder."""
@@ -147,29 +149,28 @@ class TopicFolder:
         return opened
 
 
-class _Announcement:
+class _Announcement(Listener):
     """A socket in the folder that listens."""
 
-    token = None
-    identity = None
-
-    def __init__(self, folder: TopicFolder, opened: int, topic: str, started: int) -> None:
+    def __init__(
+        self, folder: TopicFolder, opened: int, topic: str, started: int, find_taker: FindTaker
+    ) -> None:
         self.name = f"{topic.replace('/', _SLASH)}@{started:x}-{os.getpid()}"
         self._folder = folder
         self.watch: _Watch | None = None
-        self.listening = socket.socket(socket.AF_UNIX)
-        self.listening.setblocking(False)
+        listening = socket.socket(socket.AF_UNIX)
         try:
             unfinished = f".{self.name}"
-            self.listening.bind(_path(opened, unfinished))
-            self.listening.listen(_MANY)
+            listening.bind(_path(opened, unfinished))
+            listening.listen(_MANY)
             os.rename(unfinished, self.name, src_dir_fd=opened, dst_dir_fd=opened)
             self._inode = self._inode_in(opened)
             with suppress(OSError):  # a user has so many: without one it is not announced again
                 self.watch = _Watch(folder, _DELETE)
         except BaseException:
-            self.listening.close()
+            listening.close()
             raise
+        super().__init__(listening, find_taker=find_taker)
 
     def is_there(self) -> bool:
         """Return whether the socket is in the folder."""
@@ -180,12 +181,13 @@ class _Announcement:
                 return False
 
     def close(self) -> None:
-        """Remove the socket from the folder, if it is there."""
+        """Remove the socket from the folder, if it is there, and listen no more."""
         if self.watch is not None:
             self.watch.close()
         with suppress(OSError, TopicError), self._folder._opened() as opened:
             if self._inode_in(opened) == self._inode:
                 os.unlink(self.name, dir_fd=opened)
+        super().close()
 
     def _inode_in(self, opened: int) -> int:
         return os.stat(self.name, dir_fd=opened, follow_symlinks=False).st_ino

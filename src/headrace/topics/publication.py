@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.core.errors import LinkError, PeerLost, TopicError
 from headrace.core.ports import IOSpec
-from headrace.link.listener import Listener
 from headrace.link.protocol import Sample
 from headrace.link.sender import Sender
 from headrace.topics.discovery import check_topic, discoveries
@@ -100,8 +99,7 @@ class Publication(TopicEnd):
         self._gone_sent = self._gone_lost = 0
         self._subscribers: list[Subscriber] = []
         self._arriving: list[Subscriber] = []  # whose connection is made, and who have not answered
-        # Of each way, how it is announced there, and who listens.
-        self._announced: dict[Discovery, tuple[Announcement, Listener]] = {}
+        self._announced: dict[Discovery, Announcement] = {}
         self._look_again_at = math.inf
         ways = discoveries() if ways is None else ways
         # By the clocks of two hosts, a publisher that is there already may seem to begin later than this one.
@@ -109,26 +107,14 @@ class Publication(TopicEnd):
         self._thread.start()
         try:
             for way in ways:
-                self._announced[way] = self._announce(way)
+                self._announce(way)
                 self._wake_up.set()
         except BaseException:
             self.close()
             raise
 
-    def _announce(self, way: Discovery) -> tuple[Announcement, Listener]:
-        announced = way.announce(self.topic, self._started)
-        try:
-            listener = Listener(
-                announced.listening,
-                token=announced.token,
-                identity=announced.identity,
-                find_taker=weakly(self._taker_of),
-            )
-        except BaseException:
-            announced.close()
-            announced.listening.close()
-            raise
-        return announced, listener
+    def _announce(self, way: Discovery) -> None:
+        self._announced[way] = way.announce(self.topic, self._started, weakly(self._taker_of))
 
     # What the operator uses.
 
@@ -214,9 +200,8 @@ class Publication(TopicEnd):
 
     def _release(self) -> None:
         """Tell the subscribers that the topic has ended; what is still in their outboxes is lost, and counted."""
-        for announcement, listener in self._announced.values():
+        for announcement in self._announced.values():
             announcement.close()
-            listener.close()
         for subscriber in (*self._arriving, *self._subscribers):
             subscriber.sender.end()
             self._remove(subscriber)
@@ -248,7 +233,7 @@ class Publication(TopicEnd):
     def _descriptors(self) -> Iterable[int]:
         """Return what tells of a change where the topic is announced."""
         announced = list(self._announced.values())
-        return {each.watch.fileno() for each, _ in announced if each.watch is not None}
+        return {each.watch.fileno() for each in announced if each.watch is not None}
 
     def _step(self, readable: set[int]) -> float | None:
         if readable.intersection(self._descriptors()) or time.monotonic() >= self._look_again_at:
@@ -271,15 +256,14 @@ class Publication(TopicEnd):
     def _announce_again(self) -> None:
         """Announce the topic once more where somebody has removed what announces it; subscribers stay connected."""
         self._look_again_at = math.inf
-        for way, (announcement, listener) in list(self._announced.items()):
+        for way, announcement in list(self._announced.items()):
             if announcement.watch is None:
                 continue
             try:
                 announcement.watch.clear()
                 if not announcement.is_there():
-                    self._announced[way] = self._announce(way)
+                    self._announce(way)
                     announcement.close()
-                    listener.close()
             except (
                 OSError,
                 TopicError,

@@ -29,7 +29,7 @@ from headrace.core.errors import PeerLost, TopicError
 from headrace.lazy import import_or_explain
 from headrace.link.connect import connect
 from headrace.link.handshake import check_token
-from headrace.link.listener import listen
+from headrace.link.listener import Listener, listen
 from headrace.link.loop import WakeUp
 from headrace.topics.discovery import PATIENCE, Publisher, PublisherGone, check_topic
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from headrace.link.carrier import Carrier
     from headrace.link.handshake import Purpose
+    from headrace.link.listener import FindTaker
     from headrace.link.tls import ServerIdentity
 
 _PREFIX = "headrace/topics"
@@ -119,9 +120,9 @@ class ZenohDiscovery:
     def __repr__(self) -> str:
         return f"ZenohDiscovery({self._address!r})"
 
-    def announce(self, topic: str, started: int) -> _Announcement:
+    def announce(self, topic: str, started: int, find_taker: FindTaker) -> _Announcement:
         """Listen on a free port of the address, and declare that it is there."""
-        return _Announcement(self, topic, started)
+        return _Announcement(self, topic, started, find_taker)
 
     def publishers(self, topic: str = "") -> list[Publisher]:
         """Return the publishers that are alive."""
@@ -205,25 +206,25 @@ class ZenohDiscovery:
             watch.set()
 
 
-class _Announcement:
+class _Announcement(Listener):
     """A TCP socket that listens, and the token of Zenoh that tells of it."""
 
     watch = None
 
-    def __init__(self, discovery: ZenohDiscovery, topic: str, started: int) -> None:
-        self.listening = listen(discovery._address)
-        self.token = discovery._token
-        self.identity: ServerIdentity | None = None
-        try:
-            if discovery._encrypted:
-                from headrace.link.tls import ServerIdentity
+    def __init__(self, discovery: ZenohDiscovery, topic: str, started: int, find_taker: FindTaker) -> None:
+        identity: ServerIdentity | None = None
+        if discovery._encrypted:
+            from headrace.link.tls import ServerIdentity
 
-                self.identity = ServerIdentity.make()
-            host, port = self.listening.getsockname()[:2]
-            place = f"{started:x}/{os.getpid()}/{socket.gethostname() or 'host'}/{host}:{port}"
+            identity = ServerIdentity.make()
+        listening = listen(discovery._address)
+        super().__init__(listening, find_taker=find_taker, token=discovery._token, identity=identity)
+        host, port = listening.getsockname()[:2]
+        place = f"{started:x}/{os.getpid()}/{socket.gethostname() or 'host'}/{host}:{port}"
+        try:
             self._declared = discovery._session.liveliness().declare_token(f"{_PREFIX}/{topic}/{place}")
         except BaseException:
-            self.listening.close()
+            super().close()
             raise
 
     def is_there(self) -> bool:
@@ -231,8 +232,9 @@ class _Announcement:
         return True
 
     def close(self) -> None:
-        """Be found no more."""
+        """Be found no more, and listen no more."""
         self._declared.undeclare()
+        super().close()
 
 
 class _Watch(WakeUp):
