@@ -24,7 +24,7 @@ from headrace.conditions import CudaStreamCondition
 from headrace.core import GraphError, JoinError, JoinRule, MetadataPolicy
 from headrace.schedulers import EventBasedScheduler
 from tests.conditions.test_joiner import in_order, tightest
-from tests.harness import App, MakeScheduler, Step, greedy, run
+from tests.harness import App, MakeScheduler, Step, run
 
 POP = IOSpec.QueuePolicy.POP
 
@@ -266,20 +266,6 @@ def test_rules_that_do_not_say_what_to_do_are_refused(
 
     with pytest.raises(GraphError, match=message):
         run(compose)
-
-
-def test_what_only_follows_a_condition_cannot_drop_what_is_missing() -> None:
-    with pytest.raises(
-        GraphError, match="'value' cannot drop what is missing after its wait; give it missing=subst"
-    ):
-        joined(
-            {"value": [0]},
-            None,
-            greedy,
-            [],
-            parts=lambda app: (PeriodicCondition(app, 100),),
-            value=reuse_last(wait=20),
-        )
 
 
 def test_an_input_of_several_messages_and_a_stream_condition_are_refused() -> None:

@@ -45,8 +45,8 @@ def test_a_float_is_rounded_but_does_not_become_infinite(name: str, value: float
     [
         ("uint8", 256, "256 does not fit into uint8: it holds 0 to 255"),
         ("uint8", -1, "-1 does not fit into uint8"),
-        ("int32", math.nan, "nan is not a number that int32 holds: it holds integers"),
-        ("int32", math.inf, "inf is not a number that int32 holds"),
+        ("int32", math.nan, "nan is not an integer, and int32 holds no other numbers"),
+        ("int32", math.inf, "inf is not an integer"),
         ("int32", 2.5, "2.5 is not an integer, and int32 holds no other numbers"),
         ("bool", 2, "2 is neither True nor False"),
         ("bool", 0.5, "0.5 is not an integer"),

@@ -168,7 +168,7 @@ def test_durations(text: str, milliseconds: int) -> None:
 
 
 def test_the_names_of_schedulers() -> None:
-    assert parse_scheduler("Event_Based:2") == ("event", 2)
+    assert parse_scheduler("Event:2") == ("event", 2)
     assert parse_scheduler("greedy") == ("greedy", None)
 
 

@@ -30,7 +30,6 @@ from headrace import (
     retry,
     reuse_last,
     skip,
-    substitute,
     window,
 )
 from headrace.core import MetadataPolicy
@@ -380,8 +379,6 @@ def join_of(join: Join, stage: Stage) -> tuple[Any, dict[str, Any]]:
             return None, {last: reuse_last()}
         case "latest":
             return None, {last: latest_within(f"{join.tolerance}ns", **limits)}
-        case "tick":
-            return None, {port.name: reuse_last(missing=substitute(None), **limits) for port in stage.ports}
     rules = {port.name: latest_within(f"{join.tolerance}ns", **limits) for port in stage.ports}
     return at_rate(f"{join.step}ns"), rules
 

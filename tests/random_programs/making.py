@@ -366,8 +366,6 @@ class _Making:
         if stage.kind == "step" and random.random() < 0.1:
             stage.named = random.choice(["feed", "results"])
         stage.name = self._name()
-        if stage.join is not None and stage.join.rule in ("aligned", "latest") and "REJECT" not in wanted:
-            self._let_tick(stage)
         if "loop" in wanted:
             self._close_loop(stage)
             return stage
@@ -412,15 +410,6 @@ class _Making:
         if is_slow:
             for port in stage.ports:
                 port.places = random.choice([None, 1, 2])
-
-    def _let_tick(self, stage: Stage) -> None:
-        """Let a period say when a stage runs that joins its inputs, now and then."""
-        chance = Random(f"tick {self.program.seed} {stage.name}")
-        # It computes until its sources have ended, so nothing else may hold them up.
-        is_private = all(self.private.issuperset(port.sources) for port in stage.ports)
-        if is_private and chance.random() < 0.2:
-            stage.join = Join("tick", wait=chance.choice([5, 20]))
-            stage.period = stage.period or chance.choice([7, 10])
 
     def _close_loop(self, head: Stage) -> None:
         """Add the head of a loop, and stages from which messages come back to it."""

@@ -260,7 +260,7 @@ class _Model:
         if stage.timeout:
             return ""
         if join is not None:
-            least, most = (1, join.length) if join.rule == "window" else (join.rule != "tick", 1)
+            least, most = (1, join.length) if join.rule == "window" else (1, 1)
         elif port.least == 0:
             least, most = 0, 1 if port.size == 1 else port.limit
         elif port.size == 0:
@@ -367,18 +367,7 @@ class _Model:
         join = stage.join
         if join is None or join.wait is None or not (self.is_timeless and self._is_free(stage)):
             return
-        times = [compute.time for compute in computes]
-        if join.rule == "tick":
-            until = max(
-                (self._last_time(source) for port in stage.ports for source in port.sources), default=0
-            )
-            due = [times[0] + n * stage.period for n in range(len(times) + 1)] if times else [0]
-            late = [n for n, time in enumerate(times) if time > due[n] + join.wait + 1]
-            if late or times[:1] > [join.wait + 1]:
-                yield f"computed at {times}, with a period of {stage.period} and a wait of {join.wait}"
-            elif until > due[-1] + join.wait + 1 and not self._is_cut(stage, times):
-                yield f"computed last at {times[-1:]} of {until}, with a wait of {join.wait}"
-        elif join.rule == "reference" and not stage.period and not stage.count:
+        if join.rule == "reference" and not stage.period and not stage.count:
             first = stage.ports[0]
             sent = {repr(each.value): each.time for each in self.sent(first.sources[0]) or ()}
             for compute in computes:
@@ -656,7 +645,7 @@ class _Model:
         if -1 in numbers:
             yield f"received {arrived}, some of which nobody sent"
             return
-        uses_again = join.rule in ("latest", "reuse", "rate", "reference", "window", "tick")
+        uses_again = join.rule in ("latest", "reuse", "rate", "reference", "window")
         if not uses_again and numbers != sorted(set(numbers)):
             yield f"received messages {numbers}, out of order or twice"
         if not self.is_whole or self.stopped or stage.count or self.program.duration:

@@ -50,8 +50,7 @@ class Join:
     """How a stage joins its inputs; times are those of the sources' timestamps.
 
     `rule` is ``"aligned"``, ``"reference"`` (of the first input), ``"window"``, ``"reuse"`` (the last input only
-    follows, with what arrived last), ``"latest"`` (the same, by timestamps), ``"rate"``, or ``"tick"`` (all inputs
-    follow with what arrived last, when the period of the stage says so).
+    follows, with what arrived last), ``"latest"`` (the same, by timestamps), or ``"rate"``.
     """
 
     rule: str

@@ -146,19 +146,12 @@ class JoinCondition(PortCondition):
                 f"{self._where}: it is not clear which of the inputs {listed} make the operator run; use "
                 "aligned(...) to take them together, or give some of them latest_within or reuse_last"
             )
-        elif triggers == 0 and not (set(node.operator._headrace.conditions) - {self}):
-            raise GraphError(
-                f"{self._where}: nothing says when the operator runs; leave one input without a rule, or pass the "
-                "operator a PeriodicCondition"
-            )
         elif triggers == 0:
-            for name, each in rules.items():
-                if each.wait is not None and each.missing == "drop":
-                    raise GraphError(
-                        f"{self._where}: a condition makes the operator run, so {name!r} cannot drop what is "
-                        "missing after its wait; give it missing=substitute(...) or missing='error', or leave out "
-                        "the wait"
-                    )
+            raise GraphError(
+                f"{self._where}: nothing says when the operator runs; leave one input without a rule, or use "
+                "at_rate(...); to run at a time of the clock with the newest messages, declare the inputs with the "
+                "policy LATEST, without a join, and give the operator a PeriodicCondition"
+            )
         given = [each.key for each in (rule, *rules.values()) if each is not None and each.key is not None]
         if any(key != given[0] for key in given):
             raise GraphError(f"{self._where}: its rules have different keys: {given[0]!r} and {given[1]!r}")
@@ -274,39 +267,15 @@ class JoinCondition(PortCondition):
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY when a set is there, or when to look again."""
-        begins: int | None = None
-        if not self._joiner.has_trigger:
-            since, begins = self._ready_since(timestamp)
-            self._joiner.wait_for_followers(since)
-        if self._joiner.has_set():
+        if self._joiner.sets:
             return _READY
         if self._joiner.is_over():
             return SchedulingStatusType.NEVER, None
-        if begins is not None:
-            return SchedulingStatusType.WAIT_TIME, begins  # the wait for followers begins then
         deadline = self._joiner.deadline()
         if deadline is None:
             return SchedulingStatusType.WAIT, None
         # Not before now, which would mean READY.
         return SchedulingStatusType.WAIT_TIME, max(deadline, timestamp) + 1
-
-    def _ready_since(self, timestamp: int) -> tuple[int | None, int | None]:
-        """Return since when the other conditions of the operator hold, or the time that one of them waits for.
-
-        Neither if one of them waits for something else.
-        """
-        since = 0
-        for condition in cast("_runtime.Node", self._headrace.node).conditions:
-            if condition is not self:
-                status, when = condition.check(timestamp)
-                if status is SchedulingStatusType.WAIT_TIME and when is not None and when <= timestamp:
-                    status = SchedulingStatusType.READY
-                if status is SchedulingStatusType.WAIT_TIME:
-                    return None, when
-                if status is not SchedulingStatusType.READY:
-                    return None, None
-                since = max(since, min(when or timestamp, timestamp))
-        return since, None
 
     def reserve(self) -> bool:
         """Take the next set for the compute that follows."""

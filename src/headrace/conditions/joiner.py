@@ -186,7 +186,7 @@ class Joiner:
             if isinstance(each, LatestWithin | ReuseLast)
         }
         windows = [name for name, each in rules.items() if isinstance(each, Window)]
-        self._trigger: Trigger | None
+        self._trigger: Trigger
         self._trigger_rule = rules[windows[0]] if windows else rule
         if windows or isinstance(rule, Window):
             name = (windows or triggers)[0]
@@ -198,7 +198,7 @@ class Joiner:
             self._trigger = Grid([self.buffers[name] for name in inputs], rule.period)
         elif isinstance(rule, Aligned) and rule.reference is None:
             self._trigger = Group([self.buffers[name] for name in triggers], rule)
-        elif triggers:
+        else:
             reference = rule.reference if isinstance(rule, Aligned) else None
             name = reference or triggers[0]
             self._trigger = Each(self.buffers[name])
@@ -206,8 +206,6 @@ class Joiner:
                 for other in triggers:
                     if other != name:
                         self._followers[other] = Nearest(self.buffers[other], rule, rule.tolerance)
-        else:
-            self._trigger = None
         rules_of_followers = [follower.rule for follower in self._followers.values()]
         self.is_timed = any(
             isinstance(each, ReuseLast) or (each is not None and each.wait is not None)
@@ -215,8 +213,6 @@ class Joiner:
         )
         self._pending: JoinedSet | None = None
         self._now = 0
-        # If nothing triggers sets: since when the operator waits for its followers alone.
-        self._since: int | None = None
 
     def hold(self, name: str, begin: int, end: int) -> None:
         """Note that nothing could arrive at an input for some time; before what arrived after it is pushed."""
@@ -255,19 +251,6 @@ class Joiner:
             ends.append(end)
         return max(ends)
 
-    def wait_for_followers(self, since: int | None) -> None:
-        """Note since when the operator would run but for its followers, where nothing else triggers sets.
-
-        None if something else keeps it from running. The first time counts until a set is taken.
-        """
-        if since is None or self._since is None:
-            self._since = since
-
-    @property
-    def has_trigger(self) -> bool:
-        """Whether sets begin with messages; if not, a condition of the operator says when it runs."""
-        return self._trigger is not None
-
     def push(self, name: str, entry: Entry) -> None:
         """Add a message; those that arrived before it were pushed before it."""
         if entry.arrived > self._now:
@@ -281,24 +264,6 @@ class Joiner:
         self._pass_time(max(now, self._now))
         self._settle()
 
-    def has_set(self) -> bool:
-        """Return whether there is a set to take."""
-        if self._trigger is None:
-            return not self.is_over() and all(map(self._is_chosen, self._followers))
-        return bool(self.sets)
-
-    def _is_chosen(self, name: str) -> bool:
-        """Return whether a follower has a message, or was waited for in vain, where nothing triggers sets."""
-        follower = self._followers[name]
-        if follower.choose(0, self._now, False)[0]:
-            return True
-        wait = follower.rule.wait
-        return (
-            wait is not None
-            and self._since is not None
-            and self.end_of_wait(self._since, wait, [name]) < self._now
-        )
-
     def is_over(self) -> bool:
         """Return whether no set can be formed any more, because all inputs have ended."""
         return not self.sets and all(
@@ -308,11 +273,6 @@ class Joiner:
 
     def take_set(self) -> JoinedSet | None:
         """Take the next set, or None if there is none."""
-        if self._trigger is None:
-            since = self._now if self._since is None else self._since
-            self._pending, self._since = JoinedSet(0, since, {}), None
-            if not self._complete(is_forced=True):
-                self._pending = None
         return self.sets.popleft() if self.sets else None
 
     def end(self, name: str) -> None:
@@ -321,19 +281,17 @@ class Joiner:
 
     def deadline(self) -> int | None:
         """Return the last time at which a message that is waited for still counts, or None."""
-        since: int | None
-        if self._trigger is not None and self._pending is None:
+        if self._pending is None:
             since, rule = self._trigger.oldest(), self._trigger_rule
             if since is None or rule is None or rule.wait is None:
                 return None
             return self.end_of_wait(since, rule.wait, self._trigger.inputs)
-        since = self._since if self._pending is None else self._pending.arrived
-        parts = {} if self._pending is None else self._pending.parts
+        pending = self._pending
         return min(
             (
-                self.end_of_wait(since, follower.rule.wait, [name])
+                self.end_of_wait(pending.arrived, follower.rule.wait, [name])
                 for name, follower in self._followers.items()
-                if since is not None and name not in parts and follower.rule.wait is not None
+                if name not in pending.parts and follower.rule.wait is not None
             ),
             default=None,
         )
@@ -354,7 +312,7 @@ class Joiner:
 
     def _pass_time(self, now: int) -> None:
         self._settle()
-        while self._trigger is not None and (deadline := self.deadline()) is not None and deadline < now:
+        while (deadline := self.deadline()) is not None and deadline < now:
             self._now = max(self._now, deadline)
             self._force()
             self._settle()
@@ -362,9 +320,6 @@ class Joiner:
 
     def _settle(self) -> None:
         """Form all sets that are decided."""
-        if self._trigger is None:
-            self._prune(INFINITE)
-            return
         while True:
             if self._pending is None:
                 self._pending = self._trigger.find()
@@ -430,7 +385,6 @@ class Joiner:
         if self._pending is not None:
             self._complete(is_forced=True)
             return
-        assert self._trigger is not None
         self._pending, key = self._trigger.force()
         for name in self.buffers:
             if name not in self._followers:

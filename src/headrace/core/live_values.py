@@ -23,7 +23,6 @@ wrap around.
 
 from __future__ import annotations
 
-import math
 import numbers
 import struct
 import sys
@@ -87,12 +86,8 @@ class KnobType:
         return self._integer(number) if self._kind in "biu" else self._float(number)
 
     def _integer(self, value: Any) -> bytes:
-        if not isinstance(value, numbers.Integral):
-            value = float(value)
-            if not math.isfinite(value):
-                raise ValueError(f"{brief(value)} is not a number that {self.name} holds: it holds integers")
-            if not value.is_integer():
-                raise ValueError(f"{brief(value)} is not an integer, and {self.name} holds no other numbers")
+        if not isinstance(value, numbers.Integral) and not float(value).is_integer():
+            raise ValueError(f"{brief(value)} is not an integer, and {self.name} holds no other numbers")
         if self._kind == "b" and value not in (0, 1):
             raise ValueError(f"{brief(value)} is neither True nor False")
         try:

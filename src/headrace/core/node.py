@@ -244,10 +244,6 @@ class Transmitter:
 class Resume(Protocol):
     """Keeps a node ready while its operator has more to emit for the messages it received."""
 
-    @property
-    def node(self) -> Node:
-        """The node."""
-
     received: bool
     """Whether the current or last compute has received anything."""
 

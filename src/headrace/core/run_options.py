@@ -29,14 +29,7 @@ T = TypeVar("T")
 MOST_WORKERS = 1024
 """The most worker threads of a scheduler: many times the cores of any machine."""
 
-_SCHEDULERS = {
-    "greedy": "greedy",
-    "multithread": "multithread",
-    "multi_thread": "multithread",
-    "event": "event",
-    "eventbased": "event",
-    "event_based": "event",
-}
+_SCHEDULERS = ("greedy", "multithread", "event")
 _SCHEDULER_FORMS = (
     "greedy, multithread, event, or one of the last two with its number of workers, as in event:4"
 )
@@ -131,8 +124,8 @@ def value_of(variables: Mapping[str, str], parse: Callable[[str], T], name: str)
 def parse_scheduler(text: str) -> tuple[str, int | None]:
     """Return the kind of scheduler and its number of workers, if there is one: ``event:4``."""
     name, colon, workers = text.strip().partition(":")
-    kind = _SCHEDULERS.get(name.strip().lower())
-    if kind is None:
+    kind = name.strip().lower()
+    if kind not in _SCHEDULERS:
         raise ValueError(f"must be {_SCHEDULER_FORMS}")
     if not colon:
         return kind, None
