@@ -13,7 +13,7 @@ from examples.shared import endoscope_kernels as kernels
 from headrace import gpu
 from headrace.gpu import sim
 from headrace.video import BayerSensor, Scene
-from tests.operators.compiled_kernels import compiled
+from tests.operators.compiled_kernels import built_together
 
 # What the kernels use beyond those of the operators.
 WORDS = r"""
@@ -44,17 +44,24 @@ static inline int __syncthreads_count(int is_true) {
 """
 
 
+ALL = (kernels.DENOISE, kernels.SCORE, kernels.STEER)
+
+
+def source_of(kernel: gpu.kernel) -> tuple[str, str]:
+    """Return the name of a kernel, and its source with the words that it needs."""
+    return kernel.name, WORDS + (COUNTING if "__syncthreads" in kernel.source else "") + kernel.source
+
+
 def on_processor(kernel: gpu.kernel, grid: int, block: int, *args: Any) -> None:
     """Run a kernel's CUDA source, compiled for this machine."""
     if shutil.which("g++") is None:
         pytest.skip("needs g++")
-    words = WORDS + (COUNTING if "__syncthreads" in kernel.source else "")
     kinds = {np.int32: ctypes.c_int, np.float32: ctypes.c_float}
     given = [
         ctypes.c_void_p(arg.ctypes.data) if isinstance(arg, np.ndarray) else kinds[type(arg)](arg)
         for arg in args
     ]
-    compiled(kernel.name, words + kernel.source)(grid, block, *given)
+    built_together(tuple(map(source_of, ALL)))[source_of(kernel)](grid, block, *given)
 
 
 def simulated(kernel: gpu.kernel, *args: Any) -> None:
