@@ -196,7 +196,7 @@ def _in_acknowledging(world: World) -> None:
     _in(world)
     receiver = world.notes["receiver"]
     receiver.is_acknowledging = True
-    receiver.idleness.compose([receiver])
+    receiver.idleness.compose([], [receiver])
 
 
 def _give_and_count(world: World) -> None:

@@ -360,7 +360,7 @@ def test_a_part_that_is_idle_between_frames_reports_when_it_is_asked() -> None:
         ends=SimpleNamespace(find_stage=lambda: (NONE_LEFT,)),
     )
     idleness.on_idle, idleness.waits_to_be_asked = reports.append, True
-    idleness.compose([link])
+    idleness.compose([link], [])
     idleness.begin(engine)
     engine.on_idle(True)
     assert (idleness.was_idle, reports) == (True, [])

@@ -183,7 +183,7 @@ class Cut:
                     each for each in senders if _comes_of(application.graph, each.flow, receiver.flow)
                 )
         application.graph.rebuild([*receivers, *operators, *senders], flows)
-        self.idleness.compose(links.values())
+        self.idleness.compose(senders, receivers)
         self._forget_other_parts(operators)
 
     def _sender(self, cut: _CutQueue) -> SendToPart:

@@ -97,13 +97,15 @@ class PartIdleness:
         self.was_idle = False
         self._is_asked = False
         self._operators: list[Any] = []
+        self._receivers: list[Any] = []
         self._engine: Any = None
         self.decided: EndIdle | None = None  # and is to be done
         self._last: IdleReport | None = None
 
-    def compose(self, operators: Iterable[Any]) -> None:
+    def compose(self, senders: Iterable[Any], receivers: Iterable[Any]) -> None:
         """Take on the link operators of a graph."""
-        self._operators = list(operators)
+        self._receivers = list(receivers)
+        self._operators = [*senders, *self._receivers]
         self.decided = self._last = None
 
     def begin(self, engine: Any) -> None:
@@ -120,7 +122,7 @@ class PartIdleness:
 
     def relieve(self) -> None:
         """Let no sender wait because this part is never idle; called now and then, from any thread."""
-        for each in self._operators:
+        for each in self._receivers:
             each.relieve()
 
     def end(self, decided: EndIdle) -> None:
@@ -141,13 +143,13 @@ class PartIdleness:
         if decided is None:
             return
         if decided.stage == ANSWER:
-            for each in self._operators:
+            for each in self._receivers:
                 each.answer()
         elif not self._engine.ends.end_stage(decided.stage):
             self._engine.request_stop("")
 
     def _on_idle(self, waits_for_events: bool) -> None:
-        for each in self._operators:
+        for each in self._receivers:
             each.note_idle()
         if waits_for_events:
             self._report()
@@ -169,7 +171,7 @@ class PartIdleness:
             return
         if engine.outstanding != sum(each.is_outstanding for each in waiting):
             return  # something else is waited for
-        is_withholding = any(each.is_withholding for each in waiting)
+        is_withholding = any(each.is_withholding for each in self._receivers if not each.is_done)
         report = IdleReport(
             {each.flow.name: each.passed for each in self._operators},
             tuple(each.flow.name for each in self._operators if each.is_over),

@@ -96,6 +96,7 @@ class LinkOperator(Operator):
         self.has_news = True
         self.is_done = False
         self._port = port
+        self._part = flow.source if isinstance(self, SendToPart) else flow.target
         self._on_failure = on_failure
         self._lock = threading.Lock()
         self._engine: Any = None
@@ -145,11 +146,12 @@ class LinkOperator(Operator):
         return found
 
     def give_up(self) -> None:
-        """End without the other end, whose link has failed."""
-        raise NotImplementedError
+        """End without the other end, whose link has failed.
 
-    def relieve(self) -> None:
-        """Handle that some time has passed; called now and then, from any thread."""
+        A sender drops and counts what is sent, so that nobody waits for it. A receiver passes on what has arrived.
+        """
+        self.is_given_up = self.has_news = True
+        self._condition.notify_scheduler()
 
     def on_event(self) -> None:
         """Handle what happened at the link, in the next compute; called from any thread."""
@@ -223,26 +225,11 @@ class LinkOperator(Operator):
         finally:
             link.close()
 
-    @property
-    def _part(self) -> str:
-        raise NotImplementedError
-
     def announce(self) -> None:
         """Let a worker evaluate its condition; from any thread."""
         self._condition.notify_scheduler()
 
     # What is asked, or told, with the lock of the engine held.
-
-    def note_idle(self) -> None:
-        """Handle that nothing can run in the part."""
-
-    @property
-    def is_withholding(self) -> bool:
-        """Whether it waits for answers of other parts before it answers what it has received."""
-        return False
-
-    def answer(self) -> None:
-        """Answer what was received: there will be no answers to what came of it."""
 
     @property
     def waits_beside_others(self) -> bool:
@@ -272,11 +259,6 @@ class LinkOperator(Operator):
         is_busy = self.has_news or self._lock.locked() or self.has_work or self._is_stalled
         has_failed = self._has_failed and not self.is_given_up
         return not (is_busy or has_failed or self._condition.waits_for_device)
-
-    @property
-    def passed(self) -> tuple[int, int]:
-        """What went along the flow: messages and the end of the stream; credits. `_CLOSED` if nobody takes more."""
-        raise NotImplementedError
 
     @property
     def has_work(self) -> bool:
@@ -352,10 +334,6 @@ class SendToPart(LinkOperator):
         elif policy is _LATEST:
             policy = _POP  # of one place; the receiver keeps the newest one
         spec.input(self._port, policy=policy).condition(ConditionType.NONE)
-
-    @property
-    def _part(self) -> str:
-        return self.flow.source
 
     @property
     def _queue(self) -> Any:
@@ -462,11 +440,6 @@ class SendToPart(LinkOperator):
             self._held.append(message)
         return is_sent
 
-    def give_up(self) -> None:
-        """Drop and count what is sent to a part that is gone, so that nobody waits for it."""
-        self.is_given_up = self.has_news = True
-        self._condition.notify_scheduler()
-
     @property
     def is_unanswered(self) -> bool:
         """Whether messages keep their places here, because their receiver has not answered them.
@@ -527,7 +500,7 @@ class SendToPart(LinkOperator):
 
     @property
     def passed(self) -> tuple[int, int]:
-        """What left over this link, and what came back."""
+        """What left over this link, with the end of the stream, and what came back; `_CLOSED` if nobody takes it."""
         if self.is_given_up or (self._link is not None and self._link.has_ended):
             return _CLOSED
         return self._over_link + self._has_said_end, self._over_link - self._out
@@ -595,10 +568,6 @@ class ReceiveFromPart(LinkOperator):
         self._behind = self._headrace.node.output.ports[self._port]  # type: ignore[union-attr]
 
     @property
-    def _part(self) -> str:
-        return self.flow.target
-
-    @property
     def _queue(self) -> Any:
         assert self._headrace.node is not None
         return self._headrace.node.output_queues[self._port][0]
@@ -652,7 +621,10 @@ class ReceiveFromPart(LinkOperator):
 
     @waits.shielded
     def relieve(self) -> None:
-        """Let no sender wait because something can always run in this part, if no credit was returned since."""
+        """Let no sender wait because something can always run in this part, if no credit was returned since.
+
+        It is called now and then, from any thread.
+        """
         if self._link is None or not self._lock.acquire(blocking=False):
             return
         self._was_looked_at = False
@@ -733,11 +705,6 @@ class ReceiveFromPart(LinkOperator):
         ):
             return True
         return not has_failed and self._owed(queue) > 0
-
-    def give_up(self) -> None:
-        """Pass on what arrived before the link failed, and end."""
-        self.is_given_up = self.has_news = True
-        self._condition.notify_scheduler()
 
     def _unlock(self) -> None:
         """Release the lock, and have the part looked at again if it was not idle because of that alone."""
@@ -841,7 +808,7 @@ class ReceiveFromPart(LinkOperator):
 
     @property
     def passed(self) -> tuple[int, int]:
-        """What arrived over this link, and what was given back."""
+        """What arrived over this link, with the end of the stream, and what was given back; or `_CLOSED`."""
         if self._is_closed or self.is_given_up:
             return _CLOSED
         if self._link is not None and self._waits_for_room:

@@ -195,34 +195,32 @@ def merge_progress(
 
     Those that began in the run are behind those that were composed.
     """
-    known = [part.progress for part in parts.values()]
     links = {flow.name for flow in flows}
-    counts = {name: count for each in known for name, count in each.computes.items() if name not in links}
-    composed = [operator.name for operator in operators if operator.name in counts]
-    computes = {name: counts[name] for name in dict.fromkeys((*composed, *counts))}
-    names = {*computes, *(operator.name for operator in operators)}
-    of_time = [part.of_time for part in parts.values() if part.of_time is not None]
-    limits = {name: limit for part in parts.values() for name, limit in part.limits.items()}
 
-    def joined(what: str, has_port: bool = False) -> dict[str, Any]:
+    def joined(what: str) -> dict[str, Any]:
         return {
             name: value
-            for each in known
-            for name, value in getattr(each, what).items()
-            if (name.rpartition(".")[0] if has_port else name) in names
+            for part in parts.values()
+            for name, value in getattr(part.progress, what).items()
+            if name not in links and name.rpartition(".")[0] not in links  # the name of an operator or a port
         }
 
+    counts = joined("computes")
+    composed = [operator.name for operator in operators]
+    computes = {name: counts[name] for name in (*composed, *counts) if name in counts}
+    of_time = [part.of_time for part in parts.values() if part.of_time is not None]
+    limits = {name: limit for part in parts.values() for name, limit in part.limits.items()}
     found = Progress(
         application,
         is_running,
         computes,
         tuple(operator.name for operator in operators if is_source(operator)) if parts else (),
-        joined("waiting", True),
-        joined("dropped", True),
+        joined("waiting"),
+        joined("dropped"),
         joined("computing"),
         joined("faults"),
         fraction_of(max(of_time, default=None), limits, computes) if is_running else None,
-        joined("drop_reasons", True),
+        joined("drop_reasons"),
     )
     for flow in flows:
         sender, receiver = (
