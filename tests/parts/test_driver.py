@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from headrace import Application, Fragment
+from headrace.link.channel import finish_all
 from headrace.parts.calls import Calls
 from headrace.parts.driver import Driver, DriverControl, open_driver
 from headrace.parts.environment import Launch
 from headrace.parts.hosting import Process
-from headrace.parts.messages import Beat
+from headrace.parts.messages import Beat, RunOver
 from tests.harness import PATIENCE, Step
 from tests.harness.processes import run_python
 from tests.parts.test_processes import environment, nothing_left
@@ -351,7 +352,7 @@ def close(driver: Driver) -> None:
     for process in driver._processes.values():
         process.detach()
     driver._processes.clear()
-    driver._dismiss_agents()
+    finish_all(driver._agents, RunOver())
     driver._reception.close()
     driver._hosting.close()
     driver._close()

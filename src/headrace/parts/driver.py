@@ -342,7 +342,6 @@ class Driver:
         self._numbers = count(1)
         self._processes: dict[str, Process] = {}
         self._agents: list[Channel] = []
-        self._refused: list[Channel] = []  # agents that have not read yet why they are not used
         # Processes of which something has ended, and until when the rest has.
         self._ending: dict[Process, float] = {}
         self._unreached: list[_LostLink] = []
@@ -365,7 +364,7 @@ class Driver:
             stack.callback(self._close)
             stack.callback(self._hosting.close)
             stack.callback(self._reception.close)
-            stack.callback(self._dismiss_agents)
+            stack.callback(finish_all, self._agents, messages.RunOver())
             self._carry_out(self.supervisor.begin())
             while self._processes:
                 self._step()
@@ -732,9 +731,9 @@ class Driver:
         try:
             taken = self._hosting.add_agent(fragments, channel, self._has_begun)
         except GraphError as error:
-            channel.finish(messages.Refused(str(error)))
-            self._refused.append(channel)
-            self._selector.register(channel, selectors.EVENT_READ, partial(self._on_refused, channel))
+            # It reads that when it can, and the others are not kept waiting.
+            refuse = partial(finish_all, [channel], messages.Refused(str(error)))
+            threading.Thread(target=refuse, name="headrace refusal", daemon=True).start()
             return
         self._agents.append(channel)
         self._selector.register(channel, selectors.EVENT_READ, partial(self._on_agent, channel))
@@ -745,17 +744,6 @@ class Driver:
 
     def _has_begun(self, part: str) -> bool:
         return self.supervisor.has_begun or self.supervisor.parts[part].epoch > 0
-
-    def _on_refused(self, channel: Channel) -> None:
-        if self._take(channel) is None:  # it has read why
-            self._forget(channel)
-            self._refused.remove(channel)
-            channel.close()
-
-    def _dismiss_agents(self) -> None:
-        for channel in self._refused:
-            channel.close()
-        finish_all(self._agents, messages.RunOver())
 
     def _on_agent(self, channel: Channel) -> None:
         arrived = self._take(channel)

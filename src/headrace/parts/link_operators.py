@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _READY = (SchedulingStatusType.READY, None)
 _WAIT_EVENT = (SchedulingStatusType.WAIT_EVENT, None)
 _NEVER = (SchedulingStatusType.NEVER, None)
-_CLOSED = (-1, -1)
+_CLOSED = (-1, -1)  # nothing goes along the flow any more
 _END, _NOTHING = object(), object()
 _MOMENT = 1.0  # seconds; longer than a thread takes to deliver a message
 _new = tuple.__new__  # makes a named tuple without a call of Python
@@ -500,7 +500,7 @@ class SendToPart(LinkOperator):
 
     @property
     def passed(self) -> tuple[int, int]:
-        """What left over this link, with the end of the stream, and what came back; `_CLOSED` if nobody takes it."""
+        """What left over this link, with the end of the stream, and what came back; or `_CLOSED`."""
         if self.is_given_up or (self._link is not None and self._link.has_ended):
             return _CLOSED
         return self._over_link + self._has_said_end, self._over_link - self._out

@@ -207,18 +207,12 @@ class Supervisor:
                 "the program anew, so compose() must not depend on the time, random numbers, or files that change"
             )
             return self.fail(name, error, now)
-        if part.epoch:
-            return self._join_again(now)
-        if all(each.state is State.COMPOSED for each in self.parts.values()):
-            for each in self.parts.values():
-                each.state, each.heard_at = State.LINKED, now
-            return [Join(tuple(self.flows), tuple(self.parts))]
-        return []
+        return self._join(now)
 
-    def _join_again(self, now: float) -> list[Action]:
-        """Link the parts that take the place of lost ones with the parts that are there, once all of them are.
+    def _join(self, now: float) -> list[Action]:
+        """Link the parts that have composed with those that are there, once all of them are.
 
-        A neighbour that has ended gets no link any more.
+        Some may take the place of lost ones. A neighbour that has ended gets no link any more.
         """
         if any(part.state is State.SPAWNED for part in self.parts.values()):
             return []
