@@ -64,6 +64,7 @@ ALLOWED = {
     ("cli/stop.py", "_ends"): "limited as `waits` says, and repeated",
     ("link/channel.py", "Channel._ready"): "limited as `waits` says, and repeated",
     ("parts/calls.py", "Calls.set_value"): "the future is done",
+    ("parts/outcomes.py", "ProgressOfParts._note"): "the future is done",
     ("parts/worker.py", "Worker._await"): "the future is done",
     ("operators/inference.py", "InferenceOp.stop"): "the threads are idle: every compute waits for its calls",
     ("topics/topic_end.py", "Opened._wait"): "a thread of its own, which `wake` ends",
