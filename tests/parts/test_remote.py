@@ -299,7 +299,7 @@ def test_a_worker_waits_for_a_driver() -> None:
 
 
 def arrivals(reception: Reception) -> list[Any]:
-    assert select.select([reception.descriptor], [], [], PATIENCE)[0]
+    assert select.select([reception], [], [], PATIENCE)[0]
     return reception.take()
 
 
@@ -308,7 +308,7 @@ def test_a_worker_that_comes_when_the_run_is_over_is_told() -> None:
     reception = Reception(ADDRESS, access)
     with ThreadPoolExecutor(1) as executor:
         future = executor.submit(serve, ADDRESS, access)
-        assert select.select([reception.descriptor], [], [], PATIENCE)[0]
+        assert select.select([reception], [], [], PATIENCE)[0]
         reception.close()
         with pytest.raises(GraphError, match="the driver refused this worker: its run is over"):
             future.result(PATIENCE)
@@ -318,7 +318,7 @@ def test_a_worker_without_the_token_is_refused() -> None:
     reception = Reception(ADDRESS, Access(make_token()))
     with pytest.raises(AuthenticationError):
         serve(ADDRESS, Access(make_token()), "a")
-    assert not select.select([reception.descriptor], [], [], 0)[0]
+    assert not select.select([reception], [], [], 0)[0]
     reception.close()
 
 

@@ -37,6 +37,7 @@ from headrace.core.log import configure_log, fields_of
 from headrace.core.outcome import EndedBy, ErrorRecord, Outcome
 from headrace.core.values import RESTART
 from headrace.link.channel import Channel, finish_all
+from headrace.link.loop import WakeUp
 from headrace.observe.attachment import prepare_replay
 from headrace.observe.environment import serve_metrics, watchers_from_environment
 from headrace.observe.progress_line import is_wanted, shown_progress
@@ -346,16 +347,15 @@ class Driver:
         self._ending: dict[Process, float] = {}
         self._unreached: list[_LostLink] = []
         self._selector = selectors.DefaultSelector()
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._waking = threading.RLock()  # a signal handler may wake it while this thread does
-        self._selector.register(self._wake, selectors.EVENT_READ, self._on_wake)
-        self._selector.register(reception.descriptor, selectors.EVENT_READ, self._on_arrival)
+        self._wake = WakeUp()
+        self._selector.register(self._wake, selectors.EVENT_READ, self._wake.clear)
+        self._selector.register(reception, selectors.EVENT_READ, self._on_arrival)
 
     def run(self) -> None:
         """Start the processes, and return when all have ended."""
         control = self._control
-        control.on_stop = control.on_request = self._wake_up
-        self._calls = self.progress.calls = Calls(self._wake_up)
+        control.on_stop = control.on_request = self._wake.set
+        self._calls = self.progress.calls = Calls(self._wake.set)
         control.set_elsewhere = self._calls.set_value
         control.find_problems = self.problems
         if sys.stdout is not None:
@@ -377,15 +377,7 @@ class Driver:
         for process in self._processes.values():  # only after an error of this file
             self._reap(process)
         self._selector.close()
-        with self._waking:
-            wake, self._wake = self._wake, -1
-            os.close(wake)
-
-    def _wake_up(self) -> None:
-        """Wake the loop; from any thread, which may have been on its way here when the run ended."""
-        with self._waking:
-            if self._wake >= 0:
-                os.eventfd_write(self._wake, 1)
+        self._wake.close()
 
     def problems(self) -> list[str]:
         """Return what is wrong in the parts, in words; from any thread."""
@@ -508,9 +500,6 @@ class Driver:
         """Return the parts whose processes have their links."""
         parts = self.supervisor.parts.values()
         return {part.name for part in parts if part.state in (State.LINKED, State.RUNNING)}
-
-    def _on_wake(self) -> None:
-        os.eventfd_read(self._wake)
 
     # Actions.
 

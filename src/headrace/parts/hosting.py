@@ -21,6 +21,7 @@ from headrace.core.errors import GraphError
 from headrace.core.values import RESTART
 from headrace.link.channel import Channel, finish_all
 from headrace.link.handshake import Purpose, make_token
+from headrace.link.loop import WakeUp
 from headrace.parts.access import AGENT, PART, Access, token_for
 from headrace.parts.agent import ALL, ANY, named, parse_address, serve, worker_host
 from headrace.parts.environment import assign, gpus_for
@@ -118,13 +119,12 @@ class Reception:
         self._lock = threading.Lock()
         self._is_closed = False
         self._arrived: deque[tuple[Purpose, Channel] | Gone] = deque()
-        self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        """Readable after something has arrived."""
-        try:
-            self._listener = access.listen(address, self._find_taker)
-        except BaseException:
-            os.close(self.descriptor)
-            raise
+        self._wake = WakeUp()
+        self._listener = access.listen(address, self._find_taker)
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable after something has arrived."""
+        return self._wake.fileno()
 
     @property
     def address(self) -> Address:
@@ -136,12 +136,12 @@ class Reception:
         with self._lock:
             if not self._is_closed:
                 self._arrived.append(what)
-                os.eventfd_write(self.descriptor, 1)
+                self._wake.set()
             return not self._is_closed
 
     def take(self) -> list[tuple[Purpose, Channel] | Gone]:
         """Return what has arrived: what a connection is for with its channel, or what was posted."""
-        os.eventfd_read(self.descriptor)
+        self._wake.clear()
         return [self._arrived.popleft() for _ in range(len(self._arrived))]
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ class Reception:
         self._listener.close()
         with self._lock:
             self._is_closed = True
-            os.close(self.descriptor)
+            self._wake.close()
         late = [what for what in self._arrived if not isinstance(what, Gone)]
         self._arrived.clear()
         agents = [channel for purpose, channel in late if purpose.kind == AGENT]
