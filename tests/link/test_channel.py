@@ -168,12 +168,12 @@ def test_the_driver_waits_for_no_process_that_reads_nothing() -> None:
     far = channel_of(theirs)
     found: list[Any] = []
     while len(found) < 4:
-        driver._wake_up()
+        driver._wake.set()
         driver._step()
         while far.has_data():
             found += far.take() or ()
     assert [type(message) for message in found] == [Assignment, Printed, Connect, Call]
-    driver._wake_up()
+    driver._wake.set()
     driver._step()
     assert driver._selector.get_key(channel).events == selectors.EVENT_READ
     far.close()
