@@ -16,6 +16,7 @@ keeps them together. Microseconds are the shortest text of a float, which has di
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -132,10 +133,8 @@ class TraceWriter(ShowsFigures):
         # times `_STRIDE` plus this.
         self._ways: defaultdict[tuple[QueueInfo, int], int] = defaultdict(lambda: len(self._ways))
         self.changed(run)
-        # The computes of this round: when they began and ended, and their events.
+        # The computes that were not written yet: when they began and ended, and their events.
         self._computed: list[tuple[int, int, str]] = []
-        # The work of the device in this round.
-        self._worked: list[str] = []
         # When the last work at each place ended.
         self._gpu_ended: defaultdict[str, int] = defaultdict(lambda: -END)
         self._flow_count = 0
@@ -205,8 +204,7 @@ class TraceWriter(ShowsFigures):
             for position, (track, began, end) in enumerate(zip(places, started, ended, strict=True))
         ]
         for work in computes.gpu:
-            for at, time, number in self._add_gpu_work(computes, work, name, arguments):
-                events[at].append(self._arrow("s", "launch", "gpu", places[at], time, number))
+            self._add_gpu_work(computes, work, arguments, places, events)
         for kind, compute, number, time in self._messages_of(computes):
             at = compute - computes.first
             # A segment takes its messages just before it is replayed; an arrow binds to the slice around it.
@@ -259,10 +257,15 @@ class TraceWriter(ShowsFigures):
             )
 
     def _add_gpu_work(
-        self, computes: Computes, work: GpuWork, name: str, arguments: list[str]
-    ) -> Iterator[tuple[int, int, int]]:
-        """Add work on the device; yield where arrows to it begin: the compute, the time, and the id."""
-        track = self._tracks.stream(work.stream)
+        self,
+        computes: Computes,
+        work: GpuWork,
+        arguments: list[str],
+        places: list[str],
+        events: list[list[str]],
+    ) -> None:
+        """Add work on the device to the events of each compute, and the arrow from there to it."""
+        name, track = self._names[computes.operator.index], self._tracks.stream(work.stream)
         launched = -1
         for compute, began, ended in zip(
             work.compute.tolist(), work.started.tolist(), work.ended.tolist(), strict=True
@@ -271,14 +274,14 @@ class TraceWriter(ShowsFigures):
             # The times of events are rounded: two pieces of work might overlap by some nanoseconds.
             began = max(began, self._gpu_ended[track])
             ended = self._gpu_ended[track] = max(ended, began)
-            self._worked.append(self._slice(name, "gpu", track, began, ended, arguments[at]))
+            events[at].append(self._slice(name, "gpu", track, began, ended, arguments[at]))
             # Two clocks: the device might seem to begin before the host.
             host = int(computes.started[at])
             if compute != launched and host <= ended:
                 number = (compute * _MOST_STREAMS + work.stream.number) * _STRIDE
                 number += work.stream.operator.index
-                self._worked.append(self._arrow("f", "launch", "gpu", track, max(began, host), number))
-                yield at, host, number
+                events[at].append(self._arrow("s", "launch", "gpu", places[at], host, number))
+                events[at].append(self._arrow("f", "launch", "gpu", track, max(began, host), number))
             launched = compute
 
     def _metadata_of(self, batch: Computes) -> defaultdict[int, str]:
@@ -398,11 +401,14 @@ class TraceWriter(ShowsFigures):
 
     def resolved(self, is_last: bool = False) -> None:
         """Write counters, and everything that waits."""
-        # In the order in which computes began. Of two at the same time, the shorter one came first.
+        # In the order in which computes began. Of two at the same time, which there are in simulated time, the
+        # shorter one came first; it may not be known yet.
         self._computed.sort(key=itemgetter(0, 1))
-        self._file.add(*(text for _, _, text in self._computed), *self._worked)
-        self._computed.clear()
-        self._worked.clear()
+        observation = None if is_last or not self._run.is_virtual else self.observation
+        known_until = END if observation is None else observation.known_until
+        count = bisect_left(self._computed, known_until, key=itemgetter(0))
+        self._file.add(*(text for _, _, text in self._computed[:count]))
+        del self._computed[:count]
         for queue, depth in self._depths.items():
             operators = (queue.operator, *(output.operator for output in queue.outputs))
             horizon = END if is_last else min(self._known[operator] for operator in operators)
