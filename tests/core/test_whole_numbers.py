@@ -13,7 +13,6 @@ from headrace import Application, ConditionType, CountCondition, EventBasedSched
 from headrace.conditions import (
     AsynchronousCondition,
     CudaStreamCondition,
-    DownstreamMessageAffordableCondition,
     ExpiringMessageAvailableCondition,
     MessageAvailableCondition,
     MultiMessageAvailableCondition,
@@ -23,8 +22,8 @@ from headrace.conditions import (
 from headrace.core.values import whole_number
 from headrace.resources import (
     BlockMemoryPool,
+    CudaGreenContextPool,
     CudaStreamPool,
-    ManualClock,
     RealtimeClock,
     SyntheticClock,
     ThreadPool,
@@ -36,47 +35,24 @@ def set_state(value: Any) -> None:
     AsynchronousCondition().event_state = value
 
 
+# Of each way in which a number is declared or taken, one.
 NUMBERS: dict[str, Callable[[Any], object]] = {
     "parameter 'worker_thread_number' of EventBasedScheduler 'eventbasedscheduler'": (
         lambda v: EventBasedScheduler(worker_thread_number=v)
     ),
-    "each number in EventBasedScheduler 'eventbasedscheduler': pin_cores": lambda v: EventBasedScheduler(
-        pin_cores=[v]
+    "each number in EventBasedScheduler 'eventbasedscheduler': pin_cores": (
+        lambda v: EventBasedScheduler(pin_cores=[v])
     ),
-    "parameter 'initial_size' of ThreadPool 'thread_pool'": lambda v: ThreadPool(None, v),
     "each number in thread pool 'thread_pool': pin_cores": lambda v: ThreadPool().add([], pin_cores=[v]),
     "parameter 'count' of CountCondition 'count_condition'": lambda v: CountCondition(None, v),
-    "parameter 'min_size' of MessageAvailableCondition 'message_available_condition'": lambda v: (
-        MessageAvailableCondition(None, v)
-    ),
+    "condition 'count_condition': count": lambda v: setattr(CountCondition(), "count", v),
     "parameter 'front_stage_max_size' of MessageAvailableCondition 'message_available_condition'": (
         lambda v: MessageAvailableCondition(None, 1, v)
-    ),
-    "parameter 'min_size' of DownstreamMessageAffordableCondition 'downstream_affordable_condition'": (
-        lambda v: DownstreamMessageAffordableCondition(None, v)
-    ),
-    "parameter 'max_batch_size' of ExpiringMessageAvailableCondition 'expiring_message_available_condition'": (
-        lambda v: ExpiringMessageAvailableCondition(None, v)
-    ),
-    "parameter 'min_sum' of MultiMessageAvailableCondition 'multi_message_condition'": lambda v: (
-        MultiMessageAvailableCondition(min_sum=v)
     ),
     "each number in MultiMessageAvailableCondition 'multi_message_condition': min_sizes": (
         lambda v: MultiMessageAvailableCondition(None, "PerReceiver", min_sizes=[v])
     ),
-    "parameter 'initial_timestamp' of ManualClock 'manual_clock'": lambda v: ManualClock(None, v),
-    "parameter 'initial_timestamp' of SyntheticClock 'synthetic_clock'": lambda v: SyntheticClock(None, v),
     "clock 'synthetic_clock': new_time_ns": lambda v: SyntheticClock().advance_to(v),
-    "parameter 'dev_id' of CudaStreamPool 'cuda_stream_pool'": lambda v: CudaStreamPool(None, v),
-    "parameter 'stream_priority' of CudaStreamPool 'cuda_stream_pool'": lambda v: CudaStreamPool(
-        None, 0, 0, v
-    ),
-    "parameter 'reserved_size' of CudaStreamPool 'cuda_stream_pool'": lambda v: CudaStreamPool(
-        None, 0, 0, 0, v
-    ),
-    "parameter 'max_size' of CudaStreamPool 'cuda_stream_pool'": lambda v: CudaStreamPool(
-        None, 0, 0, 0, 1, v
-    ),
     "BlockMemoryPool 'block_memory_pool': num_blocks": lambda v: BlockMemoryPool(None, 0, 1024, v),
 }
 
@@ -99,6 +75,12 @@ def test_what_is_no_whole_number_is_refused_by_name(what: str) -> None:
         (lambda: MessageAvailableCondition(None, -1), "must be at least 0, not -1"),
         (lambda: ExpiringMessageAvailableCondition(None, 0), "must be at least 1, not 0"),
         (lambda: CudaStreamPool(None, 0, 0, 0, -1), "must be at least 0, not -1"),
+        (
+            lambda: CudaStreamPool(None, 0, 0, 1),
+            "'stream_priority' of CudaStreamPool 'cuda_stream_pool' must",
+        ),
+        (lambda: CudaStreamPool(None, 0, 4), "must be one of 0, 1, not 4"),
+        (lambda: CudaGreenContextPool(num_partitions=2, flags=1), "must be one of 0, not 1"),
         (lambda: BlockMemoryPool(None, 0, 8, 10**30), "num_blocks must be from 1 to 1048576, not 1000"),
         (lambda: EventBasedScheduler(pin_cores=[0, -1]), "pin_cores must be at least 0, not -1"),
         (lambda: RealtimeClock(None, 0, 0), "initial_time_scale must be positive, not 0"),

@@ -75,7 +75,6 @@ def test_equal_shares() -> None:
         ({"num_partitions": 3, "sms_per_partition": [8, 8]}, r"num_partitions=3, but .* has 2: \[8, 8\]"),
         ({"sms_per_partition": [1]}, "less than min_sm_size=2"),
         ({"num_partitions": -1}, "needs num_partitions or sms_per_partition"),
-        ({"num_partitions": 2, "flags": 1}, "'flags' of .* must be one of 0, not 1"),
     ],
 )
 def test_slices_that_make_no_sense_are_refused(arguments: dict[str, Any], text: str) -> None:

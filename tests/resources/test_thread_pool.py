@@ -96,8 +96,6 @@ def test_a_pool_refuses_what_it_cannot_run() -> None:
     pool.add(operator)
     with pytest.raises(ValueError, match="operator 'a' is in thread pool 'pool' already"):
         app.make_thread_pool("other").add(operator)
-    with pytest.raises(ValueError, match="'initial_size' of ThreadPool 'none' must be at least 1, not 0"):
-        app.make_thread_pool("none", 0)
 
     def compose(app: App) -> None:
         app.add_operator(Step(app, CountCondition(app, 1), name="b"))

@@ -12,11 +12,8 @@ from tests.harness import (
 
 
 def test_parameters_of_schedulers_are_checked() -> None:
-    for number, bound in ((0, "at least 1"), (-1, "at least 1"), (1025, "at most 1024")):
-        with pytest.raises(ValueError, match=f"'worker_thread_number' of .* must be {bound}, not {number}"):
-            MultiThreadScheduler(None, worker_thread_number=number)
-    with pytest.raises(TypeError, match="'worker_thread_number' of .* must be an int"):
-        EventBasedScheduler(None, worker_thread_number="2")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="'worker_thread_number' of .* must be at most 1024, not 1025"):
+        MultiThreadScheduler(None, worker_thread_number=1025)
     with pytest.raises(TypeError, match="clock must be a Clock"):
         GreedyScheduler(None, clock=3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="takes a Scheduler"):

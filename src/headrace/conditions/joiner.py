@@ -180,11 +180,13 @@ class Joiner:
             for name in inputs
         }
         triggers = [name for name in inputs if name not in rules]
-        self._followers: dict[str, Follower] = {
-            name: follower_of(each, self.buffers[name])
-            for name, each in rules.items()
-            if isinstance(each, LatestWithin | ReuseLast)
-        }
+        self._followers: dict[str, Follower] = {}
+        for name, each in rules.items():
+            if isinstance(each, LatestWithin):
+                self._followers[name] = Latest(self.buffers[name], each, each.age)
+            elif isinstance(each, ReuseLast):
+                age = INFINITE if each.max_age is None else each.max_age
+                self._followers[name] = Last(self.buffers[name], each, age)
         windows = [name for name, each in rules.items() if isinstance(each, Window)]
         self._trigger: Trigger
         self._trigger_rule = rules[windows[0]] if windows else rule
@@ -668,13 +670,6 @@ class Follower:
     def reach(self, key: Any) -> Any:
         """Return the largest key of a message that could belong to `key`."""
         return key
-
-
-def follower_of(rule: LatestWithin | ReuseLast, buffer: Buffer) -> Follower:
-    """Return what chooses the messages of an input that has a rule of its own."""
-    if isinstance(rule, LatestWithin):
-        return Latest(buffer, rule, rule.age)
-    return Last(buffer, rule, INFINITE if rule.max_age is None else rule.max_age)
 
 
 class Nearest(Follower):

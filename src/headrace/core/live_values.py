@@ -29,6 +29,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace.brief import brief
@@ -150,22 +151,18 @@ def check_number(value: Any) -> Any:
 def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
     import numpy as np
 
-    if dtype is None:  # NumPy takes it as float64
-        raise ValueError("None is not a type of knobs; name one, such as np.float32")
     name = str(dtype).rpartition(".")[2]  # PyTorch's names begin with that of its module
-    for known in (dtype, name):
-        try:
-            found: np.dtype[Any] = np.dtype(known)
-        except TypeError:
-            continue
-        return found
-    try:
+    found: np.dtype[Any]
+    for known in (dtype, name) if dtype is not None else ():  # NumPy takes None as float64
+        with suppress(TypeError):
+            found = np.dtype(known)
+            return found
+    with suppress(ImportError, AttributeError, TypeError):
         import ml_dtypes
 
-        other: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
-    except (ImportError, AttributeError, TypeError):
-        raise ValueError(f"{dtype!r} is not a dtype; use one such as np.float32") from None
-    return other
+        found = np.dtype(getattr(ml_dtypes, name))
+        return found
+    raise ValueError(f"{dtype!r} is not a dtype; use one such as np.float32")
 
 
 class LiveValues:

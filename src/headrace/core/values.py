@@ -11,6 +11,7 @@ import numbers
 import os
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeAlias
 
@@ -173,29 +174,24 @@ def nanoseconds(duration: Duration, what: str = "a duration") -> int:
 
 def milliseconds(duration: int | float | str | timedelta, what: str) -> int | float:
     """Return a duration in milliseconds; a number means milliseconds."""
+    if isinstance(duration, timedelta):
+        return in_milliseconds(nanoseconds(duration, what))
     if isinstance(duration, str):
         if re.fullmatch(r"\s*[-+]?[0-9]+\s*", duration):
             return int(duration)  # here a bare number means milliseconds
-        try:
+        with suppress(ValueError):
             return in_milliseconds(_parse(duration, what))
-        except ValueError:
-            raise ValueError(_not_milliseconds(duration, what)) from None
-    if isinstance(duration, timedelta):
-        return in_milliseconds(nanoseconds(duration, what))
-    number = finite_number(duration)
-    if number is not None:
+    elif (number := finite_number(duration)) is not None:
         return number
-    raise TypeError(_not_milliseconds(duration, what))
+    raise (ValueError if isinstance(duration, str) else TypeError)(
+        f"{what} must be a number of milliseconds, a str such as '1.5s' or a timedelta, not {duration!r}"
+    )
 
 
 def in_milliseconds(time: int) -> int | float:
     """Return nanoseconds as milliseconds, whole ones as an int."""
     whole, rest = divmod(time, 1_000_000)
     return time / 1e6 if rest else whole
-
-
-def _not_milliseconds(duration: object, what: str) -> str:
-    return f"{what} must be a number of milliseconds, a str such as '1.5s' or a timedelta, not {duration!r}"
 
 
 def finite_number(value: object) -> int | float | None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache, partial
 from operator import index
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
 from headrace.core.errors import AllocationError, choices
@@ -79,7 +79,7 @@ class Allocator(Resource):
 
     default_storage: MemoryStorageType = MemoryStorageType.DEVICE
     """The kind of memory that is allocated where none is named."""
-    served: ClassVar[tuple[MemoryStorageType, ...]] = tuple(MemoryStorageType)
+    served: tuple[MemoryStorageType, ...] = tuple(MemoryStorageType)
     """The kinds of memory that it serves."""
 
     dev_id: int = parameter(default=0, minimum=0)
@@ -355,8 +355,7 @@ class Allocator(Resource):
 
     def add_waiter(self, waiter: MemoryAvailableCondition) -> None:
         """Tell a condition whenever memory comes back."""
-        if waiter not in self._waiters:
-            self._waiters[waiter] = None
+        self._waiters[waiter] = None
 
     def discard_waiter(self, waiter: MemoryAvailableCondition) -> None:
         """Tell a condition no more."""
@@ -453,15 +452,12 @@ class Allocator(Resource):
             return self.default_storage
         who = who or self._who(operator)
         storage = MemoryStorageType.of(storage_type, f"{who}: storage_type")
-        if storage not in self._serves():
+        if storage not in self.served:
             raise ValueError(
-                f"{who} ({type(self).__name__}) serves {choices(kind.name for kind in self._serves())} memory, not "
+                f"{who} ({type(self).__name__}) serves {choices(kind.name for kind in self.served)} memory, not "
                 f"{storage.name!r}"
             )
         return storage
-
-    def _serves(self) -> tuple[MemoryStorageType, ...]:
-        return self.served
 
 
 _WAIT = (

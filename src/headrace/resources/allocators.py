@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar
 
 from headrace.core.parameters import Converted, converted, declared, parameter
 from headrace.core.values import Size, byte_size, size_text, whole_number
@@ -72,6 +71,7 @@ class BlockMemoryPool(Allocator):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.default_storage = self.storage_type
+        self.served = (self.storage_type,)
 
     @property
     def block_size(self) -> int:
@@ -86,9 +86,6 @@ class BlockMemoryPool(Allocator):
     def shortage(self, storage_type: StorageType | None = None) -> str:
         """Return how many blocks are in use and free, for people to read."""
         return f"{self.free_blocks} of {self.num_blocks} blocks of {size_text(self.block_size)} free"
-
-    def _serves(self) -> tuple[MemoryStorageType, ...]:
-        return (self.storage_type,)
 
     def _limit(self, storage: MemoryStorageType) -> int:
         return self.num_blocks * self.block_size
@@ -128,7 +125,7 @@ class CudaAllocator(Allocator):
     same with ``host``: the memory from the start of a run, and the most that may be in use at once.
     """
 
-    served: ClassVar[tuple[MemoryStorageType, ...]] = (MemoryStorageType.DEVICE,)
+    served: tuple[MemoryStorageType, ...] = (MemoryStorageType.DEVICE,)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from headrace.core.parameters import declared
 from headrace.link.memory import Segment, share
@@ -30,7 +30,7 @@ class RingAllocator(Allocator):
 
     name = "ring_allocator"
     default_storage = MemoryStorageType.SYSTEM
-    served: ClassVar[tuple[MemoryStorageType, ...]] = (MemoryStorageType.SYSTEM,)
+    served = (MemoryStorageType.SYSTEM,)
     _keep = None
 
     def _make_source(self, storage: MemoryStorageType) -> MemorySource:
