@@ -29,6 +29,7 @@ import numpy as np
 
 from headrace.brief import brief
 from headrace.core.errors import CrossingError
+from headrace.link.device import DevicePiece, tensor_in
 from headrace.link.protocol import MOST_PLACES
 from headrace.tensor import DLDataType, Tensor, TensorError, as_tensor
 from headrace.tensor.conversion import is_array
@@ -44,7 +45,6 @@ _REMEMBERED = 256
 _IN_PICKLE = 1024  # bytes of an array that is not worth a piece of its own
 _MOST_PIECES = MOST_PLACES - 1  # the description may need one
 _USUAL = b"a"  # begins the description of a message that is one array; no pickle begins so
-_nowhere = bytearray()
 
 
 class Encoded(NamedTuple):
@@ -83,7 +83,7 @@ def encode(data: Any, acq_timestamp: int | None = None, metadata: dict[str, Any]
         memory = memory_of(data) if is_tensor else data
         extra = b"" if acq_timestamp is None else b"%d" % acq_timestamp
         return Encoded(text, [memory if order is None else memory.transpose(order)], False, extra)
-    stream, pieces = io.BytesIO(), _Pieces()
+    stream, pieces = io.BytesIO(), list[Any]()
     try:
         _Pickler(stream, pieces).dump((data, acq_timestamp, metadata or None))
     except CrossingError:
@@ -94,7 +94,7 @@ def encode(data: Any, acq_timestamp: int | None = None, metadata: dict[str, Any]
         raise CrossingError(
             f"{brief(data)} cannot be pickled ({type(error).__name__}: {error!s:.500})"
         ) from error
-    return Encoded(stream.getvalue(), pieces, pieces.is_on_device)
+    return Encoded(stream.getvalue(), pieces, any(type(piece) is DevicePiece for piece in pieces))
 
 
 def decode(
@@ -122,8 +122,8 @@ def decode(
             element, shape, strides = _remembered(bytes(description))
             acq_timestamp = int(extra) if extra else None
             if isinstance(element, DLDataType):
-                return _tensor_in(pieces[0], element, shape, strides, ""), acq_timestamp, None
-            return _array_in(pieces[0], element, shape, strides), acq_timestamp, None
+                return _tensor_in(pieces, 0, element, shape, strides, ""), acq_timestamp, None
+            return _array_in(pieces, 0, element, shape, strides), acq_timestamp, None
         message: tuple[Any, int | None, Any] = _Unpickler(description, pieces, to_device).load()
         return message
     except Exception as error:
@@ -169,51 +169,11 @@ def _is_plain(dtype: Dtype) -> bool:
     return not dtype.hasobject and dtype.kind != "T"
 
 
-class _Pieces(list[Any]):
-    """The memory beside a pickle. The pickler is not told of by it: in a circle both would keep the message."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_on_device = False
-        self._next: Any = None  # the memory that the next buffer stands for
-
-    def add(self, memory: Array, order: tuple[int, ...] | None) -> Any:
-        """Return what stands for the elements of an array in the pickle, in the given order of axes."""
-        memory = memory if order is None else memory.transpose(order)
-        if self._takes(memory):
-            self._next = memory
-            return pickle.PickleBuffer(_nowhere)
-        return bytearray(memory.tobytes())
-
-    def add_device(self, piece: Any) -> pickle.PickleBuffer:
-        """Return what stands for memory of a device."""
-        if len(self) >= _MOST_PIECES:
-            raise CrossingError(
-                f"a message has more than {_MOST_PIECES} arrays on a device; send them as one"
-            )
-        self.is_on_device = True
-        self._next = piece
-        return pickle.PickleBuffer(_nowhere)
-
-    def keep(self, buffer: pickle.PickleBuffer) -> bool:
-        """Note the memory that a buffer stands for; return whether it is a part of the pickle."""
-        memory, self._next = self._next, None
-        if memory is None:  # of an object that pickles its memory by itself
-            memory = np.frombuffer(buffer.raw(), np.uint8)
-            if not self._takes(memory):
-                return True
-        self.append(memory)
-        return False
-
-    def _takes(self, memory: Array) -> bool:
-        return memory.nbytes >= _IN_PICKLE and len(self) < _MOST_PIECES
-
-
 class _Pickler(pickle.Pickler):
-    """Pickles a message, with the memory of its arrays beside the pickle."""
+    """Pickles a message; the memory of its arrays lies beside the pickle, which names it by number."""
 
-    def __init__(self, stream: io.BytesIO, pieces: _Pieces) -> None:
-        super().__init__(stream, 5, buffer_callback=pieces.keep)
+    def __init__(self, stream: io.BytesIO, pieces: list[Any]) -> None:
+        super().__init__(stream, 5)
         self._pieces = pieces
 
     def reducer_override(self, obj: Any) -> Any:
@@ -223,7 +183,7 @@ class _Pickler(pickle.Pickler):
             if not _is_plain(obj.dtype):
                 return NotImplemented
             kept, order = _layout(obj.shape, obj.strides, obj.itemsize)
-            return _array_in, (self._pieces.add(obj, order), obj.dtype, obj.shape, kept)
+            return _array_in, (self._put(obj, order), obj.dtype, obj.shape, kept)
         if kind is Tensor:
             return self._reduce_tensor(obj, "")
         if isinstance(obj, (type, np.ndarray, np.generic)) or not is_array(obj):
@@ -234,38 +194,65 @@ class _Pickler(pickle.Pickler):
         element, shape = tensor.dl_dtype, tensor.shape
         if tensor.device.is_host:
             kept, order = _layout(shape, tensor.strides, element.itemsize)
-            return _tensor_in, (self._pieces.add(memory_of(tensor), order), element, shape, kept, library)
-        from headrace.link.device import DevicePiece
-
+            return _tensor_in, (self._put(memory_of(tensor), order), element, shape, kept, library)
+        if len(self._pieces) >= _MOST_PIECES:
+            raise CrossingError(
+                f"a message has more than {_MOST_PIECES} arrays on a device; send them as one"
+            )
+        self._pieces.append(DevicePiece.of(tensor))
         strides = None if tensor.is_contiguous() else tensor.strides
-        piece = self._pieces.add_device(DevicePiece.of(tensor))
-        return _device_tensor_in, (piece, element, shape, strides, library)
+        return _device_tensor_in, (len(self._pieces) - 1, element, shape, strides, library)
+
+    def _put(self, memory: Array, order: tuple[int, ...] | None) -> int | bytearray:
+        """Return what stands for the elements of an array in the pickle, in the given order of axes."""
+        memory = memory if order is None else memory.transpose(order)
+        if memory.nbytes < _IN_PICKLE or len(self._pieces) >= _MOST_PIECES:
+            return bytearray(memory.tobytes())
+        self._pieces.append(memory)
+        return len(self._pieces) - 1
 
 
 class _Unpickler(pickle.Unpickler):
     def __init__(self, description: Any, pieces: Sequence[Any], to_device: ToDevice | None) -> None:
-        super().__init__(io.BytesIO(description), buffers=pieces)
+        super().__init__(io.BytesIO(description))
+        self._pieces = pieces
         self._to_device = to_device
 
     def find_class(self, module: str, name: str) -> Any:
         """Find what a pickle names."""
         found = super().find_class(module, name)
-        # No method of this object: in a circle it would keep what it has read.
-        return partial(found, to_device=self._to_device) if found is _device_tensor_in else found
+        # No methods of this object: in a circle it would keep what it has read.
+        if found is _device_tensor_in:
+            return partial(found, self._pieces, self._to_device)
+        return partial(found, self._pieces) if found is _array_in or found is _tensor_in else found
 
 
-def _array_in(memory: Any, dtype: Dtype, shape: tuple[int, ...], strides: Any) -> Array:
-    return np.ndarray(shape, dtype, memory, 0, strides)  # which checks the bounds
+def _piece(pieces: Sequence[Any], memory: int | bytearray) -> Any:
+    return pieces[memory] if isinstance(memory, int) else memory
 
 
-def _tensor_in(memory: Any, element: DLDataType, shape: tuple[int, ...], strides: Any, library: str) -> Any:
+def _array_in(
+    pieces: Sequence[Any], memory: int | bytearray, dtype: Dtype, shape: tuple[int, ...], strides: Any
+) -> Array:
+    return np.ndarray(shape, dtype, _piece(pieces, memory), 0, strides)  # which checks the bounds
+
+
+def _tensor_in(
+    pieces: Sequence[Any],
+    memory: int | bytearray,
+    element: DLDataType,
+    shape: tuple[int, ...],
+    strides: Any,
+    library: str,
+) -> Any:
     steps = row_major(shape, element.itemsize) if strides is None else strides
+    content = _piece(pieces, memory)
     if element.typestr is None:
-        held = np.frombuffer(memory, np.uint8)
+        held = np.frombuffer(content, np.uint8)
         address = held.__array_interface__["data"][0]
         tensor = Tensor._at((address, shape, steps, element, CPU, False), held)
     else:  # what `as_tensor` does, in a tenth of the time
-        array = np.ndarray(shape, element.numpy(), memory, 0, steps)
+        array = np.ndarray(shape, element.numpy(), content, 0, steps)
         address = array.__array_interface__["data"][0]
         described = (address, shape, array.strides, element, CPU, False)
         tensor = Tensor._create(described, array, array.view(), None)
@@ -273,16 +260,16 @@ def _tensor_in(memory: Any, element: DLDataType, shape: tuple[int, ...], strides
 
 
 def _device_tensor_in(
-    memory: Any,
+    pieces: Sequence[Any],
+    to_device: ToDevice | None,
+    number: int,
     element: DLDataType,
     shape: tuple[int, ...],
     strides: tuple[int, ...] | None,
     library: str,
-    to_device: ToDevice | None = None,
 ) -> Any:
     """Return a tensor that was on a device and lies there, or came through the host."""
-    from headrace.link.device import tensor_in
-
+    memory = pieces[number]
     if not isinstance(memory, np.ndarray):
         return _of_library(tensor_in(memory, element, shape, strides), library)
     on_device = None if to_device is None else to_device(memory, element, shape, strides)

@@ -304,30 +304,21 @@ def tensor_in(memory: Allocation, element: DLDataType, shape: tuple[int, ...], s
 
 
 class Uploads:
-    """Copies of received frames from the host to a device of this process.
+    """Copies of received frames from the host to the first device of this process; `pool` is that of the frames."""
 
-    Parameters
-    ----------
-    device_id
-        The number of the device.
-    pool
-        The pool of received frames.
-    """
-
-    def __init__(self, device_id: int, pool: ReceivedFrames) -> None:
-        self._device_id = device_id
+    def __init__(self, pool: ReceivedFrames) -> None:
         self._pool = pool
-        self._copies = DeviceCopies()
+        self._stream = DeviceCopies().on(0)
         self._kept: list[Any] = []
 
     def add(
         self, memory: np.ndarray[Any, Any], element: DLDataType, shape: tuple[int, ...], strides: Any
     ) -> Tensor:
         """Return a tensor on the device whose bytes are being copied from an array of bytes."""
-        with gpu.on_device(self._device_id):
-            stream = self._copies.on(self._device_id)
-            buffer = gpu.Device(self._device_id).allocate(max(memory.nbytes, 1), stream=stream.stream)
-            tensor = tensor_in(self._pool.own(buffer, self._device_id), element, shape, strides)
+        stream = self._stream
+        with gpu.on_device(0):
+            buffer = gpu.Device(0).allocate(max(memory.nbytes, 1), stream=stream.stream)
+            tensor = tensor_in(self._pool.own(buffer, 0), element, shape, strides)
             if memory.nbytes:
                 stream.backend.copy(stream, int(buffer.handle), _host_place(memory), memory.nbytes)
         self._kept.append(memory)
@@ -337,5 +328,5 @@ class Uploads:
         """Call a function when the copies since the last call are complete; return False if there were none."""
         kept, self._kept = self._kept, []
         if kept:
-            _when_all_done([(self._device_id, self._copies.on(self._device_id))], kept, function)
+            _when_all_done([(0, self._stream)], kept, function)
         return bool(kept)

@@ -11,6 +11,7 @@ import os
 import pickle
 import threading
 from collections.abc import Callable, Sequence
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -280,7 +281,7 @@ class End:
             self._watch()
             now = monotonic()
             left = self._machine.patience_left(now)
-            self._leaves_at = now + max(self._carrier.silence if left is None else left, _TO_CLOSE)
+            self._leaves_at = now + max(self._carrier.silence if left == inf else left, _TO_CLOSE)
         self._loop.note_closing(self, self._is_leaving or self._carrier.wants_write)
 
     def _leave(self) -> None:

@@ -33,6 +33,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
 from headrace.core.errors import ProtocolError
@@ -253,7 +254,7 @@ class LinkEnd:
     peer = ""
 
     def __init__(self, terms: bytes, silence: float | None, now: float) -> None:
-        self.patience = None if silence is None else silence * _PATIENCE
+        self.patience = inf if silence is None else silence * _PATIENCE
         self.between = _LOOK if silence is None else silence * _BEAT
         """The seconds between two calls of `tick`."""
         self.heard = now
@@ -284,26 +285,22 @@ class LinkEnd:
 
     def tick(self, now: float) -> bytes:
         """Return the beat, if it is due."""
-        if self.patience is not None and now < self._next_beat:
+        if now < self._next_beat:
             return b""
         self._next_beat = now + self.between
-        return b"" if self.patience is None else pack_message(Kind.BEAT, b"")
+        return b"" if self.patience == inf else pack_message(Kind.BEAT, b"")
 
     def next_tick(self) -> float:
         """Return when to call `tick`, or to ask for silence, next."""
-        if self.patience is None or not self.is_open:
-            return self._next_beat
-        return min(self._next_beat, self.heard + self.patience)
+        return min(self._next_beat, self.heard + self.patience) if self.is_open else self._next_beat
 
     def is_silent(self, now: float) -> bool:
         """Return whether nothing was heard of the peer for too long."""
-        return self.patience is not None and self.is_open and now >= self.heard + self.patience
+        return self.is_open and now >= self.heard + self.patience
 
-    def patience_left(self, now: float) -> float | None:
-        """Return for how many seconds the peer may still say nothing: all before its HELLO; None without limit."""
-        if self.patience is None or not self.is_open:
-            return self.patience
-        return self.heard + self.patience - now
+    def patience_left(self, now: float) -> float:
+        """Return for how many seconds the peer may still say nothing: all before its HELLO."""
+        return self.heard + self.patience - now if self.is_open else self.patience
 
     def receive(self, kind: int, body: bytes, now: float) -> Any:
         """Accept a message that arrived; return what the end has to do about it, if anything."""

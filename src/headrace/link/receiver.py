@@ -166,7 +166,7 @@ class Receiver(End):
                 )
             return None
         if self._uploads is None:
-            self._uploads = Uploads(0, self._received_frames)
+            self._uploads = Uploads(self._received_frames)
         return self._uploads.add(memory, element, shape, strides)
 
     def _is_uploaded(self, uploaded: list[bool], error: Exception | None) -> None:
