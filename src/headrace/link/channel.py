@@ -156,9 +156,9 @@ class Channel:
 
     # What arrives.
 
-    def has_data(self) -> bool:
-        """Return whether something has arrived."""
-        return bool(self._ready(select.POLLIN, 0.0))
+    def has_data(self, seconds: float = 0.0) -> bool:
+        """Return whether something has arrived, or does so within so many seconds."""
+        return bool(self._ready(select.POLLIN, seconds))
 
     def receive_one(self, kind: type | None = None) -> Any:
         """Wait for an object and return it; None when the other end was closed.

@@ -331,12 +331,11 @@ class ProcessReplica(Operator):
                     logger.handle(reply)
         except EOFError:
             raise self._lost(*self.close()) from None
-        # It may have been of a log record, and the reply is still to come, which would be taken for the next one.
-        except CrossingError as error:
+        except BaseException as error:
+            # It may have been of a log record, and the reply to come would be taken for the next one.
             self.close()
-            raise CrossingError(f"operator {self.name!r}: a result of it: {error}") from error
-        except BaseException:
-            self.close()
+            if isinstance(error, CrossingError):
+                raise CrossingError(f"operator {self.name!r}: a result of it: {error}") from error
             raise
         finally:
             self._doing = "while it computed"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace import waits
 from headrace.core.errors import LinkError
-from headrace.link.receiver import Receiver
+from headrace.link.channel import Channel
+from headrace.link.handshake import Purpose
 from headrace.topics.discovery import discoveries
-from headrace.topics.topic_end import SubscribeRequest
+from headrace.topics.topic_end import DESCRIBE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,27 +43,13 @@ def list_topics(ways: Sequence[Discovery] | None = None) -> list[ListedTopic]:
 
 
 def _description_of(publisher: Publisher) -> dict[str, Any]:
-    """Join a topic for the moment in which its publisher says what it is."""
-    request = SubscribeRequest(publisher.topic, wants_last=False, program="headrace topics")
-    came = threading.Event()
+    """Ask a publisher what it is."""
     try:
-        carrier = publisher.discovery.connect(publisher, request.purpose())
+        carrier = publisher.discovery.connect(publisher, Purpose(DESCRIBE, publisher.topic))
     except (LinkError, OSError):
         return {}
-    receiver = Receiver(carrier, request.terms(), came.set)
-    until = time.monotonic() + _PATIENCE
+    channel = Channel(carrier)
     try:
-        while (sample := receiver.take()) is None:
-            if (
-                receiver.failure is not None
-                or receiver.has_ended
-                or not waits.wait(came, until - time.monotonic())
-            ):
-                return {}
-            came.clear()
-        description: dict[str, Any] = sample.data[2]
-    except LinkError:
-        return {}
+        return channel.receive_one() or {} if channel.has_data(_PATIENCE) else {}
     finally:
-        receiver.close()
-    return description
+        channel.close()

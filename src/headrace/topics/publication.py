@@ -23,17 +23,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.core.errors import LinkError, PeerLost, TopicError
 from headrace.core.ports import IOSpec
+from headrace.link.channel import pack
+from headrace.link.handshake import Purpose
 from headrace.link.protocol import Sample
 from headrace.link.sender import Sender
 from headrace.topics.discovery import check_topic, discoveries
-from headrace.topics.topic_end import TOPIC, SubscribeRequest, TopicEnd, check_queue, weakly
+from headrace.topics.topic_end import DESCRIBE, TOPIC, SubscribeRequest, TopicEnd, check_queue, weakly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from headrace.core.control import TimeBase
     from headrace.link.carrier import Carrier
-    from headrace.link.handshake import Purpose
     from headrace.topics.discovery import Announcement, Discovery
 
 _log = logging.getLogger("headrace.topics")
@@ -178,7 +179,7 @@ class Publication(TopicEnd):
         return list(self._subscribers)
 
     def describe(self) -> dict[str, Any]:
-        """Return what a subscriber is told when it joins."""
+        """Return what a subscriber is told when it joins, and whoever asks."""
         return {
             "topic": self.topic,
             "program": self.program,
@@ -214,11 +215,18 @@ class Publication(TopicEnd):
     # The threads of the listeners.
 
     def _taker_of(self, purpose: Purpose) -> Callable[[Carrier], None] | None:
-        """Return what makes a subscriber of a connection; None if it is for another topic."""
+        """Return what makes a subscriber of a connection, or answers it; None if it is for another topic."""
+        if purpose == Purpose(DESCRIBE, self.topic):
+            return self._tell
         if purpose.kind != TOPIC:
             return None
         request = SubscribeRequest.of(purpose)
         return partial(self._join, request) if request.topic == self.topic else None
+
+    def _tell(self, carrier: Carrier) -> None:
+        """Say what the topic is."""
+        carrier.send(*pack(self.describe()))
+        carrier.close()
 
     def _join(self, request: SubscribeRequest, carrier: Carrier) -> None:
         # The message has other receivers, and each subscriber may write to what it got.

@@ -34,6 +34,8 @@ T = TypeVar("T")
 _log = logging.getLogger("headrace.topics")
 TOPIC = "topic"
 """The purpose of a connection of a subscriber; its name has the `SubscribeRequest`."""
+DESCRIBE = "describe"
+"""The purpose of a connection that asks what a topic is; its name is the topic."""
 MOST_PLACES = 1024
 """The most messages that may be under way to a subscriber."""
 _LONGEST_PROGRAM = 200  # characters; a handshake is short
