@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,13 +18,13 @@ from headrace.gpu.sim.capture import Capture, RecordedNode
 from headrace.gpu.sim.graph import EventRecordNode, Graph, GraphDefinition
 from headrace.gpu.sim.ipc import IPCBufferDescriptor
 from headrace.gpu.sim.kernel import launch_host, model_of
-from headrace.gpu.sim.machine import DEFAULT_TIME, Machine, current_machine, existing_machine
+from headrace.gpu.sim.machine import DEFAULT_TIME, DeviceState, Machine, current_machine, existing_machine
 from headrace.gpu.sim.memory import (
     Buffer,
     LegacyPinnedMemoryResource,
     ManagedMemoryResource,
     copy_between,
-    recorded_copy,
+    copy_of_launch,
 )
 from headrace.gpu.sim.memory_pool import find_in
 from headrace.gpu.sim.objects import CUDAError
@@ -247,7 +246,7 @@ class _RecordedAddresses:
         copy_between(stream_of(stream), inside, inside, size)
         with queue.timeline.lock:
             (node,) = _capture(queue).frontiers[queue]
-            node.operation = _CopyOutside(self, copy(node), place, inside, size, enters)
+            node.operation = _CopyOutside(self, node.context.device, place, inside, size, enters)
 
     def open(self, count: int, rows: int, stream: SupportsStream) -> Any:
         """Return the table."""
@@ -268,7 +267,7 @@ class _CopyOutside(Operation):
 
     takes_time: ClassVar[bool] = True
     addresses: _RecordedAddresses
-    node: RecordedNode
+    device: DeviceState
     place: int
     inside: int
     size: int
@@ -278,7 +277,7 @@ class _CopyOutside(Operation):
         """Return the copy of one launch."""
         outside = self.addresses.address(self.place)
         target, source = (self.inside, outside) if self.enters else (outside, self.inside)
-        return recorded_copy(self.node, target, source, self.size).operation
+        return copy_of_launch(self.device, target, source, self.size)
 
 
 @dataclass(slots=True, eq=False)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from headrace.gpu.sim.capture import RecordedNode, refuse_unsafe
+from headrace.gpu.sim.capture import refuse_unsafe
 from headrace.gpu.sim.graph import GraphNode, MemcpyNode, MemsetNode
 from headrace.gpu.sim.ipc import IPCAllocationHandle, IPCBufferDescriptor, MappedPool, SharedPool
 from headrace.gpu.sim.machine import DeviceState, Machine, current_machine, existing_machine
-from headrace.gpu.sim.memory_pool import Bytes, MemoryPool, Span, find_in
+from headrace.gpu.sim.memory_pool import Bytes, MemoryPool, find_in
 from headrace.gpu.sim.objects import CUDAError, MadeByDriver, options_of
 from headrace.gpu.sim.operations import CopyEngine, StreamQueue, Transfer
 
@@ -367,11 +366,17 @@ def find_memory(
         if found is not None:
             return None, found, kind()
     with machine.timeline.lock:
-        for device in machine.devices:
-            for pool in device.pools:
-                found = pool.find(address, size)
-                if found is not None:
-                    return device, found, DeviceMemoryResource(device.index)
+        device, found = _find_on_devices(machine, address, size)
+    return device, found, DeviceMemoryResource(device.index)
+
+
+def _find_on_devices(machine: Machine, address: int, size: int) -> tuple[DeviceState, Bytes]:
+    """Return the device memory at an address, and its device; the lock is held."""
+    for device in machine.devices:
+        for pool in device.pools:
+            found = pool.find(address, size)
+            if found is not None:
+                return device, found
     raise CUDAError(
         f"CUDA_ERROR_INVALID_VALUE: there are no {size} bytes of simulated memory at {address:#x}"
     )
@@ -444,25 +449,10 @@ def _flat(memory: np.ndarray[Any, Any]) -> Bytes:
     return memory.reshape(-1).view(np.uint8)
 
 
-def recorded_copy(node: RecordedNode, target: int, source: int, size: int) -> RecordedNode:
-    """Return a recorded copy of device memory with other addresses; the lock is held."""
-    device = node.context.device
-
-    def memory_at(address: int) -> Span:
-        for pool in (pool for each in device.machine.devices for pool in each.pools):
-            found = pool.find(address, size)
-            if found is not None:
-                return Span(pool, found)
-        raise CUDAError(
-            f"CUDA_ERROR_INVALID_VALUE: there are no {size} bytes of device memory at {address:#x}"
-        )
-
-    changed = copy(node)
-    changed.spans = [memory_at(target), memory_at(source)]
-    written, read = (span.memory for span in changed.spans)
-    engine = device.within_device
-    changed.operation = Transfer(engine, size, partial(np.copyto, written, read))
-    return changed
+def copy_of_launch(device: DeviceState, target: int, source: int, size: int) -> Transfer:
+    """Return the copy of device memory of one launch of a graph; the lock is held."""
+    written, read = (_find_on_devices(device.machine, address, size)[1] for address in (target, source))
+    return Transfer(device.within_device, size, partial(np.copyto, written, read))
 
 
 def _transfer(

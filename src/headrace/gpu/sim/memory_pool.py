@@ -86,8 +86,8 @@ class MemoryPool:
     def spans(self, arrays: Iterable[NDArray[Any]]) -> list[Span]:
         """Return the allocations of this pool that these arrays lie in; the lock is held."""
         self._sort_freed()
-        spans = (Span(self, memory, self._allocations.get(id(memory))) for memory in map(_whole, arrays))
-        return [span for span in spans if span.number is not None]
+        numbers = ((memory, self._allocations.get(id(memory))) for memory in map(_whole, arrays))
+        return [Span(self, memory, number) for memory, number in numbers if number is not None]
 
     @waits.shielded
     def free(self, memory: Bytes, queue: object) -> None:
@@ -120,21 +120,16 @@ def new_memory(size: int) -> Bytes:
 
 
 class Span(NamedTuple):
-    """Memory of an allocation, as something sees it that uses the memory and does not own it.
-
-    ``number`` is the number of the allocation, or None if any allocation of this memory will do: a copy may have
-    been told addresses and not buffers.
-    """
+    """The memory and the number of an allocation, as something sees it that uses the memory and does not own it."""
 
     pool: MemoryPool
     memory: NDArray[Any]
-    number: int | None = None
+    number: int
 
     def is_allocated(self) -> bool:
         """Return whether the memory is still that allocation and has not been freed; the lock is held."""
         self.pool._sort_freed()
-        found = self.pool._allocations.get(id(_whole(self.memory)))
-        return found is not None and self.number in (None, found)
+        return self.pool._allocations.get(id(self.memory)) == self.number
 
 
 def _whole(array: NDArray[Any]) -> NDArray[Any]:
