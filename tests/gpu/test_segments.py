@@ -40,15 +40,6 @@ def test_a_chain_is_recorded_and_replayed() -> None:
     assert computes == dict.fromkeys(["source", "stage 1", "stage 2", "stage 3", "sink"], FRAMES)
 
 
-def test_one_operator_is_a_segment() -> None:
-    def compose(app: Any) -> None:
-        stage = Stage(app, name="stage")
-        chain(app, Source(app, name="source"), stage, Sink(app, name="sink"))
-        app.capture(stage)
-
-    assert is_captured(both(compose))
-
-
 def test_the_order_in_which_operators_are_named_does_not_matter() -> None:
     def compose(app: Any) -> None:
         members = stages(app, 4)

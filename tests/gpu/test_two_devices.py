@@ -56,22 +56,6 @@ def test_a_stream_is_waited_for_as_such_while_its_device_is_current(two: list[Be
     assert before.is_done
 
 
-def test_the_default_stream_is_that_of_the_current_device(two: list[Bench]) -> None:
-    default = two[0].names.LEGACY_DEFAULT_STREAM
-    events = []
-    for bench, kernels in zip(two, (1, 0), strict=True):
-        _, event = stream_and_event(bench)
-        for _ in range(kernels):
-            bench.launch(default, spin, np.int64(20 * MS))
-        default.record(event)
-        events.append(event)
-    default.sync()  # of the second device, which has nothing to do
-    assert [event.is_done for event in events] == [False, True]
-    two[0].device.set_current()
-    default.sync()
-    assert events[0].is_done
-
-
 def test_each_thread_has_its_current_device(two: list[Bench]) -> None:
     found = []
 

@@ -161,16 +161,6 @@ def test_dali_reads_an_array_and_a_stream(ours: Any) -> None:
 # Libraries that are here.
 
 
-def test_an_arrow_array_is_a_tensor_without_a_copy() -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    column = pyarrow.array([1, 2, 3], pyarrow.int32())
-    tensor = as_tensor(column)
-    assert tensor.data == column.buffers()[1].address
-    assert np.asarray(tensor).tolist() == [1, 2, 3]
-    with pytest.raises(TensorError, match="no nulls"):
-        as_tensor(pyarrow.array([1, None]))
-
-
 def test_a_refusal_is_not_lost_to_a_warning_about_the_old_form() -> None:
     class Refuses:
         def __dlpack_device__(self) -> tuple[int, int]:
@@ -183,13 +173,6 @@ def test_a_refusal_is_not_lost_to_a_warning_about_the_old_form() -> None:
 
     with pytest.raises(TensorError, match="__dlpack__: it has nulls"):
         as_tensor(Refuses())
-
-
-def test_arrow_takes_a_tensor_on_the_host() -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    tensor = as_tensor(np.arange(4, dtype=np.float32))
-    assert pyarrow.array(np.asarray(tensor)).buffers()[1].address == tensor.data
-    assert pyarrow.py_buffer(np.asarray(tensor)).address == tensor.data
 
 
 def test_numpy_refuses_what_it_cannot_read(ours: Any) -> None:

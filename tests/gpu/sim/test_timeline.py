@@ -1,4 +1,4 @@
-"""Time on a simulated machine: virtual time jumps when everything waits; real time takes its time."""
+"""Time on a simulated machine: virtual time jumps when everything waits."""
 
 from __future__ import annotations
 
