@@ -17,7 +17,7 @@ from headrace.gpu.sim import paced_timeline
 from headrace.resources import CudaStreamPool, MachineClock
 from tests.gpu.sim.in_time import InTime
 from tests.gpu.sim.launches import ONE_BLOCK
-from tests.harness import MakeScheduler, wait_until
+from tests.harness import PATIENCE, MakeScheduler, wait_until
 
 MS = sim.Kernel("ms", 1e-3)
 OVERHEAD = sim.PROFILES["h200"].launch_overhead
@@ -136,6 +136,16 @@ def test_a_program_that_never_waits_does_not_stop_the_clock(
             sim.launch(other, ONE_BLOCK, MS)
 
     in_time(work)
+
+
+def test_a_look_does_not_wait_for_a_host_function_that_waits_for_the_program(machine: sim.Machine) -> None:
+    stream, go = sim.Device(0).create_stream(), threading.Event()
+    returned: list[bool] = []
+    gpu.launch_host(stream, lambda: returned.append(go.wait(PATIENCE)))
+    assert not stream.record().is_done
+    go.set()
+    stream.sync()
+    assert returned == [True]
 
 
 def test_a_look_in_passing_costs_nothing(machine: sim.Machine, nobody_is_away: None) -> None:

@@ -45,6 +45,9 @@ from headrace.gpu.sim.objects import CUDAError
 # The virtual time that a poll ("is it done?") takes, so that a program that polls in a loop makes progress.
 POLL_NS = 1_000
 
+# The seconds of real time after which a poll answers though a function of the program has not returned.
+_POLL_PATIENCE = 1e-3
+
 # The number of consecutive polls that may fail before an attached thread counts as polling in a loop. Until then a
 # poll takes no time, because the program may hold a lock that the next user code needs.
 POLLS_TOLERATED = 1_000
@@ -185,7 +188,7 @@ class Timeline:
                 return False
             if not self._poll_failed(me):
                 return answer()
-        self.sleep(POLL_NS)
+        self.wait(_never, POLL_NS, patience=_POLL_PATIENCE)
         with self.lock:
             return answer()
 
