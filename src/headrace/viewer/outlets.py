@@ -67,11 +67,11 @@ def chosen_outlets(
     where
         The viewer, for errors.
     """
-    text, source = environment.get("HEADRACE_VIEW", ""), "HEADRACE_VIEW"
-    if not text.strip():
-        text, source = outlets, f"{where}: outlets"
+    given, source = environment.get("HEADRACE_VIEW", "").strip(), "HEADRACE_VIEW"
+    if not given:
+        given, source = outlets.strip(), f"{where}: outlets"
     names: list[str] = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in filter(None, (part.strip() for part in (given or "auto").split(","))):
         low = part.lower()
         if low in _PAGE:
             names.append("page")
@@ -82,12 +82,10 @@ def chosen_outlets(
                 names.append("page")
         elif low not in _NOTHING:
             raise ValueError(
-                f"{source}={text!r}: {part!r} is no outlet of a viewer; it must be page, auto, none, rerun, "
+                f"{source}={given!r}: {part!r} is no outlet of a viewer; it must be page, auto, none, rerun, "
                 "rerun-web, or a file that ends in .png, .mp4 or .rrd"
             )
-    if not text.strip():
-        return (["page"] if has_display(environment) and not is_headless else []), False
-    return list(dict.fromkeys(names)), True
+    return list(dict.fromkeys(names)), bool(given)
 
 
 class PngOutlet(Outlet):

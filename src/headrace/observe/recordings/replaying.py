@@ -38,10 +38,8 @@ from headrace.tensor.libraries import library_named
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-    from headrace.core.operator import Operator
     from headrace.core.ports import IOSpec
     from headrace.core.spec import OperatorSpec
-    from headrace.observe.recordings.carriers import MessageSource, RecordedMessage
 
 
 class Entry(NamedTuple):

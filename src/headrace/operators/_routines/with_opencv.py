@@ -23,7 +23,6 @@ Array = np.ndarray[Any, Any]
 INTERPOLATION = {"linear": "LINEAR_EXACT", "cubic": "CUBIC", "super": "AREA", "Lanczos": "LANCZOS4"}
 """OpenCV's names of filters."""
 
-_BAND = 64  # rows converted at a time, so that they stay in the processor's cache
 _LARGEST = 32767  # of what OpenCV looks up by positions
 
 
@@ -156,15 +155,10 @@ def rgb_to_yuv420(out: tuple[Array, Array, Array], pixels: Array) -> bool:
     if cv2 is None:
         return False
     luma, u, v = out
-    for top in range(0, len(pixels), _BAND):
-        band = pixels[top : top + _BAND]
-        half = cv2.resize(band, (band.shape[1] // 2, len(band) // 2), interpolation=cv2.INTER_AREA)
-        below = slice(top // 2, (top + len(band)) // 2)
-        # The channels of OpenCV are Y, V and U.
-        cv2.extractChannel(cv2.cvtColor(band, cv2.COLOR_RGB2YCrCb), 0, luma[top : top + len(band)])
-        chroma = cv2.cvtColor(half, cv2.COLOR_RGB2YCrCb)
-        cv2.extractChannel(chroma, 1, v[below])
-        cv2.extractChannel(chroma, 2, u[below])
+    half = cv2.resize(pixels, (pixels.shape[1] // 2, len(pixels) // 2), interpolation=cv2.INTER_AREA)
+    _put(luma, cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY, dst=luma))
+    # The channels of OpenCV are Y, V and U.
+    _, v[...], u[...] = cv2.split(cv2.cvtColor(half, cv2.COLOR_RGB2YCrCb))
     return True
 
 
