@@ -87,7 +87,7 @@ class Simulated(Application):
             if not self.measured.before(name):
                 period = one.period or (1e9 / one.rate if one.rate else 1e6)
                 conditions = [PeriodicCondition(self, round(period)), CountCondition(self, self.frames)]
-            inputs = max(len(self.measured.before(name)), 0)
+            inputs = len(self.measured.before(name))
             made[name] = _Simulated(self, *conditions, name=name, inputs=inputs, work=work, one=one)
             self.add_operator(made[name])  # it may have no flows
         used: dict[str, int] = {}

@@ -264,7 +264,6 @@ class VideoWriter(AbstractContextManager["VideoWriter"]):
         self._preset = preset
         self._first: float | Fraction | None = None
         self._shown_at = -1
-        self._is_timed = False
         self.path: str | Path = str(path) if is_url(path) else Path(path).expanduser()
         self.rate = Fraction(float(rate)).limit_denominator(100_000)
         self.frames_retimed = 0
@@ -310,15 +309,15 @@ class VideoWriter(AbstractContextManager["VideoWriter"]):
                 f"frame {self._count} of {self.path} has the shape {array.shape}; those before it have "
                 f"{self._shape}, and a video has one size"
             )
-        if self._container is not None and self._is_timed != (time is not None):
+        if self._container is not None and (self._first is None) != (time is None):
             raise ValueError(
-                f"frame {self._count} of {self.path} has {'no time' if self._is_timed else 'a time'}, and those "
+                f"frame {self._count} of {self.path} has {'no time' if time is None else 'a time'}, and those "
                 "before it are different; give all of them times, or none"
             )
         if time is not None and not abs(float(time)) <= _LATEST:  # false for NaN, too
             raise ValueError(f"frame {self._count} of {self.path} is shown at {time} s, which is no time")
         if self._container is None:
-            self._first, self._is_timed = time, time is not None
+            self._first = time
             self._open(array.shape, kind)
         av = _av()
         array = array[:, :, 0] if array.shape[2:] == (1,) else array
@@ -401,8 +400,7 @@ class VideoWriter(AbstractContextManager["VideoWriter"]):
             if is_url(self.path) and codec == "libx264":
                 # Whoever watches sees a frame when it is written, and can begin within a second.
                 options |= {"tune": "zerolatency", "g": str(max(1, round(self.rate)))}
-            if self._is_timed:
-                assert self._first is not None
+            if self._first is not None:
                 is_exact = isinstance(self._first, Fraction)
                 container.metadata[_START] = str(round(self._first * 1_000_000_000))
                 self._tick = _FINE_TICK if is_exact and codec != "mpeg4" else _TICK
