@@ -491,7 +491,9 @@ class Engine:
 
     def announce_room(self, node: Node, queues: Iterable[Queue]) -> None:
         """Announce room in the queues of a node to their producers, in the middle of its compute."""
-        states = [state for queue in queues if not (state := self._state(queue)).affordable or state.watchers]
+        states: list[QueueState] = [
+            queue.state for queue in queues if not queue.state.affordable or queue.state.watchers
+        ]
         if states:
             with self.lock:
                 for state in states:
@@ -499,10 +501,6 @@ class Engine:
                     for producer in state.watchers:
                         producer.enqueue_if_ready()
                 self.waiting.wake_others(node.ready_queue, computes=True)
-
-    def _state(self, queue: Queue) -> QueueState:
-        state: QueueState = queue.state
-        return state
 
     def let_others_go_on(self, ready_queue: ReadyQueue) -> None:
         """End the turn of a node that still computes, so that others of its queue compute beside it."""

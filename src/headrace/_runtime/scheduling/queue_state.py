@@ -354,13 +354,7 @@ class SharedRoom:
             if was_promised:
                 request.is_promised = False
                 line.promised -= request.places
-            if not (
-                line.keeps_promise(request)
-                if was_promised
-                else line.has_room(
-                    request,
-                )
-            ):
+            if not (line.keeps_promise(request) if was_promised else line.has_room(request)):
                 self.release()
                 # First: the lines below may wake it at once.
                 request.node.busy = False

@@ -262,12 +262,7 @@ def stacks_of(operators: Iterable[Operator]) -> dict[str, str]:
 
 def _frames(innermost: FrameType) -> list[FrameType]:
     """Return the frames of a stack, the outermost first."""
-    found: list[FrameType] = []
-    frame: FrameType | None = innermost
-    while frame is not None:
-        found.append(frame)
-        frame = frame.f_back
-    return found[::-1]
+    return [frame for frame, _ in traceback.walk_stack(innermost)][::-1]
 
 
 def _compute_in(frames: list[FrameType], operator: Operator) -> int:
