@@ -102,5 +102,5 @@ def test_a_device_that_is_not_there_is_found_when_the_graph_is_composed(make: An
 
 def test_a_device_is_not_a_negative_number() -> None:
     for make in (lambda: CudaStreamPool(None, -1), lambda: CudaGreenContextPool(None, -1, num_partitions=2)):
-        with pytest.raises(ValueError, match="0 or more, not -1"):
+        with pytest.raises(ValueError, match="must be at least 0, not -1"):
             make()
