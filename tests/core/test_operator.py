@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headrace import Application, CountCondition, Operator, OperatorSpec, PeriodicCondition
-from headrace.core import Arg, GraphError, ParameterError, ParameterFlag
+from headrace.core import Arg, GraphError, ParameterError
 from headrace.resources import ManualClock
 from tests.harness import App, Step, run
 
@@ -17,7 +17,7 @@ class Scale(Operator):
     def setup(self, spec: OperatorSpec) -> None:
         spec.param("factor", 2.0)
         spec.param("label", "none")
-        spec.param("limit", flag=ParameterFlag.OPTIONAL)
+        spec.param("limit", None)
 
 
 class Needy(Operator):

@@ -56,7 +56,6 @@ from headrace.core.outcome import Outcome as Outcome
 from headrace.core.outcome import Progress as Progress
 from headrace.core.outcome import SegmentOutcome as SegmentOutcome
 from headrace.core.parameters import REQUIRED as REQUIRED
-from headrace.core.parameters import ParameterFlag as ParameterFlag
 from headrace.core.parameters import declared as declared
 from headrace.core.parameters import parameter as parameter
 from headrace.core.ports import ConditionType as ConditionType

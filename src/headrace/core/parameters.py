@@ -36,14 +36,6 @@ from headrace.core.errors import ParameterError, choices, closest
 from headrace.core.values import boolean
 
 
-class ParameterFlag(enum.Enum):
-    """Whether a parameter must have a value."""
-
-    NONE = 0
-    OPTIONAL = 1
-    DYNAMIC = 2
-
-
 class _Required(enum.Enum):
     REQUIRED = "required"
 
@@ -74,7 +66,6 @@ class ParameterVersion:
 class Limits(TypedDict, total=False):
     """What may be declared of a parameter besides its name and its default: see :meth:`OperatorSpec.param`."""
 
-    flag: ParameterFlag
     headline: str
     description: str
     live: bool
@@ -99,7 +90,6 @@ class Parameter:
 
     name: str
     default: Any = REQUIRED
-    flag: ParameterFlag = ParameterFlag.NONE
     expected: type | None = None
     headline: str = ""
     description: str = ""
@@ -125,14 +115,12 @@ class Parameter:
     @property
     def is_required(self) -> bool:
         """Whether the program must give a value."""
-        return self.default is REQUIRED and self.flag is not ParameterFlag.OPTIONAL
+        return self.default is REQUIRED
 
     def checked(self, value: Any, owner: str) -> Any:
         """Return `value`, converted if the conversion is lossless, or raise ParameterError."""
         expected = self.expected
-        if value is None and (
-            self.default is None or self.may_be_none or self.flag is ParameterFlag.OPTIONAL
-        ):
+        if value is None and (self.default is None or self.may_be_none):
             return value
         if self.convert is not None:
             value = self.convert(value, f"{owner}: {self.name}")
@@ -308,7 +296,7 @@ def parameter(
         The name of the argument, where that of the field is taken by something else; of conditions and resources.
     kw_only
         Whether it is given by keyword alone, in a class whose fields are given by position (`declared`).
-    flag, headline, description, live, minimum, maximum, choices, check, convert
+    headline, description, live, minimum, maximum, choices, check, convert
         As for :meth:`OperatorSpec.param`.
     """
     if default_factory is not None and default is not REQUIRED:

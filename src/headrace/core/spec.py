@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 from headrace.core.error_policy import check_on_stuck, time_limit
 from headrace.core.errors import GraphError, ParameterError, absent
 from headrace.core.joins import JoinRule
-from headrace.core.parameters import REQUIRED, Limits, Parameter, ParameterFlag, holder_of
+from headrace.core.parameters import REQUIRED, Limits, Parameter, holder_of
 from headrace.core.ports import INPUT_EXEC, ConditionType, IOSpec, PortCondition
 from headrace.core.ports import port_names as names_of
 from headrace.core.values import Duration
@@ -52,8 +52,6 @@ class ComponentSpec:
             of a method, or of an attribute that every component has, such as ``name``.
         default_value
             The value if the program gives none; without a default the program must give one.
-        flag
-            ``ParameterFlag.OPTIONAL`` allows None.
         headline, description
             Text about the parameter, kept in ``spec.params``.
         live
@@ -84,8 +82,6 @@ class ComponentSpec:
                 setattr(target, parameter.attribute, parameter.checked(parameter.default, owner))
             elif parameter.default is not REQUIRED:
                 setattr(target, parameter.attribute, parameter.default)
-            elif parameter.flag is ParameterFlag.OPTIONAL:
-                setattr(target, parameter.attribute, None)
         for name, value in values.items():
             self.give(component, owner, name, value)
 

@@ -12,7 +12,6 @@ from headrace.core import (
     InputContext,
     OperatorStatus,
     OutputContext,
-    ParameterFlag,
     SchedulingStatusType,
 )
 from headrace_holoscan.core.application import Application
@@ -55,6 +54,7 @@ from headrace_holoscan.core.spec import (
     IOSpec,
     MultiMessageConditionInfo,
     OperatorSpec,
+    ParameterFlag,
 )
 from headrace_holoscan.core.subgraph import (
     InterfacePort,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 import os
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.core import ComponentSpec as _ComponentSpec
-from headrace.core import ConditionType, ParameterFlag
+from headrace.core import ConditionType
 from headrace.core import IOSpec as _IOSpec
 from headrace.core import OperatorSpec as _OperatorSpec
 from headrace.vocabulary import CONDITIONS, REQUIRED, PortCondition, absent
@@ -141,13 +142,24 @@ def _camel(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("_"))
 
 
+class ParameterFlag(enum.Enum):
+    """Whether a parameter must have a value."""
+
+    NONE = 0
+    OPTIONAL = 1
+    DYNAMIC = 2
+
+
 def _described_params(spec: _ComponentSpec) -> list[list[tuple[str, Any]]]:
     return [
         [
             ("name", parameter.name),
             ("type", "CustomType"),
             ("description", parameter.description or '""'),
-            ("flag", f"k{parameter.flag.name.capitalize()}"),
+            (
+                "flag",
+                f"k{getattr(spec, '_flags', {}).get(parameter.name, ParameterFlag.NONE).name.capitalize()}",
+            ),
         ]
         for parameter in reversed(spec.params.values())
     ]
@@ -164,6 +176,7 @@ class ComponentSpec(Sealed, _ComponentSpec):
 
     def __init__(self, fragment: Any = None, component: Any = None) -> None:
         super().__init__(fragment)  # a parameter may have any name
+        self._flags: dict[str, ParameterFlag] = {}
         self._sealed = type(self) is ComponentSpec
 
     def param(
@@ -174,7 +187,9 @@ class ComponentSpec(Sealed, _ComponentSpec):
         **limits: Any,
     ) -> None:
         """Declare a parameter."""
-        super().param(name, default_value, flag=flag, **limits)
+        is_optional = flag is ParameterFlag.OPTIONAL and default_value is REQUIRED
+        super().param(name, None if is_optional else default_value, **limits)
+        self._flags[name] = flag
 
     @property
     def description(self) -> str:

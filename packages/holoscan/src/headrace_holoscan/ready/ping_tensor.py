@@ -13,7 +13,6 @@ from headrace.core import (
     OperatorSpec,
     OutputContext,
     ParameterError,
-    ParameterFlag,
 )
 from headrace.operators.bases import TensorOperator, declared, parameter, tensors_of
 from headrace.resources import MemoryStorageType
@@ -63,7 +62,7 @@ class PingTensorTxOp(TensorOperator):
     storage_type: str = parameter(default="system", choices=tuple(_STORAGE_TYPES))
     batch_size: int | None = parameter(default=None, minimum=0)
     rows: int = parameter(default=32, minimum=1)
-    columns: int | None = parameter(default=64, flag=ParameterFlag.OPTIONAL, minimum=0)
+    columns: int | None = parameter(default=64, minimum=0)
     channels: int | None = parameter(default=None, minimum=0)
     dtype: Any = None
     tensor_name: str = "tensor"
