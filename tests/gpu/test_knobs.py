@@ -484,7 +484,7 @@ def test_a_wrong_value_is_an_error_where_it_is_set_and_changes_nothing(capture: 
         if n < 2:
             return
         operator = stage(context)
-        with pytest.raises(ParameterError, match="knob 'offset' of operator 'stage0': nan is not a number"):
+        with pytest.raises(ParameterError, match="knob 'offset' of operator 'stage0': nan is not an integer"):
             operator.set_knob("offset", float("nan"))
         with pytest.raises(ParameterError, match="does not fit into float32"):
             operator.set_knob("gain", 1e39)
