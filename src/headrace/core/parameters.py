@@ -267,6 +267,8 @@ class ParameterField:
 
 # The fields of each class, kept here, since a class of a program may have attributes of any name.
 _FIELDS: WeakKeyDictionary[type, dict[str, ParameterField]] = WeakKeyDictionary()
+# The same with those of base classes, since a run makes conditions for every port.
+_ALL_FIELDS: WeakKeyDictionary[type, dict[str, ParameterField]] = WeakKeyDictionary()
 
 
 @overload
@@ -376,10 +378,12 @@ def _sign(kind: Any) -> None:
 
 def fields_of(kind: type) -> dict[str, ParameterField]:
     """Return the fields of a class by name, those of base classes first."""
-    fields: dict[str, ParameterField] = {}
-    for base in reversed(kind.__mro__):
-        fields |= _FIELDS.get(base, {})
-    return fields
+    found = _ALL_FIELDS.get(kind)
+    if found is None:
+        found = _ALL_FIELDS[kind] = {}
+        for base in reversed(kind.__mro__):
+            found |= _FIELDS.get(base, {})
+    return found
 
 
 def positional(kind: type) -> list[str]:

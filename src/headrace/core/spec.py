@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import types
 import typing
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from weakref import WeakKeyDictionary
 
 from headrace.core.error_policy import check_on_stuck, time_limit
 from headrace.core.errors import GraphError, ParameterError, absent
@@ -87,11 +89,7 @@ class ComponentSpec:
 
     def expect_types(self, component: Any) -> None:
         """Set the types of the parameters, from the annotations or the defaults."""
-        annotations = self.annotations
-        if annotations is None:
-            annotations = {}
-            for base in reversed(type(component).__mro__):
-                annotations.update(inspect.get_annotations(base))
+        annotations = _annotations_of(type(component)) if self.annotations is None else self.annotations
         for parameter in self.params.values():
             annotation = annotations.get(parameter.attribute)
             parameter.expected, parameter.may_be_none = _type_of(annotation, parameter.default)
@@ -118,11 +116,30 @@ _SIMPLE = {"int": int, "float": float, "str": str, "bool": bool, "dict": dict, "
 _ANYTHING = ("Any", "object")
 
 
+# Of each class, since a run makes conditions for every port.
+_ANNOTATIONS: WeakKeyDictionary[type, dict[str, Any]] = WeakKeyDictionary()
+
+
+def _annotations_of(kind: type) -> dict[str, Any]:
+    """Return the annotations of a class, with those of its bases."""
+    found = _ANNOTATIONS.get(kind)
+    if found is None:
+        found = _ANNOTATIONS[kind] = {}
+        for base in reversed(kind.__mro__):
+            found.update(inspect.get_annotations(base))
+    return found
+
+
 def _alternatives(annotation: Any) -> list[Any]:
     """Return the types of a union, or the only type."""
-    if not isinstance(annotation, str):
-        is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
-        return list(typing.get_args(annotation)) if is_union else [annotation]
+    if isinstance(annotation, str):
+        return _alternatives_in(annotation)
+    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    return list(typing.get_args(annotation)) if is_union else [annotation]
+
+
+@functools.cache
+def _alternatives_in(annotation: str) -> list[Any]:
     text = annotation.replace("typing.", "")
     if text.startswith("Optional["):
         return [text[len("Optional[") : -1], "None"]
