@@ -205,15 +205,6 @@ def test_a_process_that_ends_before_it_has_composed_says_how(
     assert re.search(told.format("[0-9]+"), lines(capfd)[1])
 
 
-def test_a_part_that_is_lost_is_started_again(capfd: pytest.CaptureFixture[str]) -> None:
-    assert drive("once@run", "struck") == 0
-    out, err = lines(capfd)
-    assert " was ended by SIGKILL while it ran; it is started again" in err
-    assert out[1:-1][-2:] == SHOWN[-2:]
-    assert out[-1].split()[2:] == ["2", "{}", "{}"]
-    os.remove("struck")
-
-
 def test_a_killed_worker_takes_its_processes_along(capfd: pytest.CaptureFixture[str]) -> None:
     with worker("--fragments", "b") as other:
         assert drive("parent@run", options=("--worker", "--fragments", "a")) == 1
