@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, ClassVar
 
 import pytest
 
 from headrace import Application, Operator, Subgraph, declared, parameter
-from headrace.core import REQUIRED, Condition, OperatorSpec, ParameterError, Resource
+from headrace.core import REQUIRED, Arg, Condition, OperatorSpec, ParameterError, Resource
+from headrace.core.values import nanoseconds
 from tests.harness import run
 
 
@@ -118,6 +120,30 @@ def test_parameter_is_enough_without_the_decorator() -> None:
 
     Composed(compose).compose_graph()
     assert (found[0].least, found[1].rows, found[2].level) == (3, 2, 0.75)
+
+
+def test_parameters_of_a_condition_may_be_given_by_position_and_be_kept_in_another_form() -> None:
+    @declared(kw_only=False)
+    class Slow(Condition):
+        name = "slow_condition"
+        least: int = 1
+        _period: Any = parameter(default="1ms", alias="period", convert=nanoseconds)
+        hard: bool = parameter(default=False, kw_only=True)
+
+        def period(self) -> int:
+            return int(self._period)
+
+    assert str(inspect.signature(Slow)) == (
+        "(fragment=None, least=1, period='1ms', *, hard=False, name='slow_condition')"
+    )
+    app = Application()
+    slow = Slow(app, 2, "5ms", hard=True)
+    assert (slow.name, slow.least, slow.period(), slow.hard) == ("slow_condition", 2, 5_000_000, True)
+    assert (Slow().period(), Slow(app, Arg("period", 7), 3).period()) == (1_000_000, 7)
+    with pytest.raises(TypeError, match="Slow was given 'least' by position and by keyword"):
+        Slow(app, 2, least=3)  # type: ignore[misc]
+    with pytest.raises(ValueError, match="Slow 'slow_condition': period must be an int"):
+        Slow(app, period="soon")
 
 
 class Composed(Application):

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 
 MOST_REPLICAS = 256
+"""More than this is a mistake."""
 
 # The attributes in which an operator has what a run needs, beside its fragment and its name.
 _NEEDED = {
@@ -49,7 +50,6 @@ _NEEDED = {
     "resources": dict,
     "spec": OperatorSpec,
 }
-"""More than this is a mistake."""
 
 _PLACES = ("threads", "processes")
 
