@@ -7,7 +7,6 @@ It is the part of a fragment that operators, the runtime and watchers know. It d
 from __future__ import annotations
 
 import inspect
-from contextlib import contextmanager
 from itertools import pairwise
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
@@ -16,7 +15,7 @@ from weakref import WeakSet
 from headrace.core.config import Config, environment_parameters, setting_name
 from headrace.core.construction import Inner
 from headrace.core.control import RunControl
-from headrace.core.errors import ConfigError, GraphError, ParameterError, absent, choices
+from headrace.core.errors import ConfigError, GraphError, absent, choices
 from headrace.core.execution import DynamicFlows
 from headrace.core.graph import Graph, PortPairs, check_member
 from headrace.core.metadata import MetadataPolicy
@@ -26,7 +25,7 @@ from headrace.core.values import boolean
 from headrace.core.wiring import are_ends, ends_of, name_of, owner_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from headrace.core.condition import Condition
     from headrace.core.config import Setting, Settings
@@ -215,46 +214,35 @@ class InnerComposition:
         """The values that options and the environment set for parameters of operators and subgraphs."""
         return self.environment_settings if self.config is None else self.config.parameters
 
-    def set_parameters(self, owner: Any, noun: str) -> dict[str, Any]:
-        """Return the values that were set for parameters of an operator or subgraph, which takes them now."""
+    def set_parameters(self, owner: Any, noun: str, component: str = "") -> dict[str, Any]:
+        """Return the values that were set for parameters of an operator or a subgraph, which takes them now.
+
+        Or for those of a condition or a resource, whose name in the whole fragment is `component`.
+        """
         settings = self.parameter_settings
         found: dict[str, Any] = {}
         if not settings:
             return found
-        spec = owner._headrace.spec
+        spec, name = owner.spec, component or owner.name
         spec.expect_types(owner)
-        for name, parameter in spec.params.items():
-            key = setting_name(f"{owner.name}.{name}")
-            if key in settings:
-                setting = settings[key]
-                try:
-                    found[name] = parameter.checked(setting.value, f"{noun} {owner.name!r}")
-                except ParameterError as error:
-                    raise ConfigError(f"{setting.origin}: {error}") from None
-                self.taken_settings.add(key)
-        return found
-
-    @contextmanager
-    def component_settings(self, name: str, known: Iterable[str]) -> Iterator[dict[str, Any]]:
-        """Yield the values that were set for arguments of a condition or resource, which takes them here."""
-        settings, found = self.parameter_settings, {}
-        self.settable.setdefault(name, []).extend(known)
-        for parameter in known:
-            key = setting_name(f"{name}.{parameter}")
+        if component:
+            self.settable.setdefault(name, []).extend(spec.params)
+        for parameter in spec.params.values():
+            key = setting_name(f"{name}.{parameter.name}")
             if key not in settings:
                 continue
-            if key in self.taken_settings:
+            setting = settings[key]
+            if component and key in self.taken_settings:
                 raise ConfigError(
-                    f"{settings[key].origin}: several are called {name!r}; give each a name of its own: name=..."
+                    f"{setting.origin}: several are called {name!r}; give each a name of its own: name=..."
                 )
+            try:
+                parameter.checked(setting.value, f"{noun} {owner.name!r}")
+            except (TypeError, ValueError) as error:
+                raise ConfigError(f"{setting.origin}: {error}") from None
+            found[parameter.name] = setting.value
             self.taken_settings.add(key)
-            found[parameter] = settings[key]
-        try:
-            yield {parameter: setting.value for parameter, setting in found.items()}
-        except (TypeError, ValueError) as error:
-            if not found:
-                raise
-            raise ConfigError(f"{', '.join(each.origin for each in found.values())}: {error}") from error
+        return found
 
     def check_settings(self, made: list[Operator]) -> None:
         """Raise ConfigError if something was set that exists neither in the configuration nor in the program."""

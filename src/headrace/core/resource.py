@@ -97,15 +97,12 @@ class Component(_Arguments):
         if unknown:
             known = choices([*self.spec.params, "name"], unknown[0])
             raise ParameterError(f"{kind.__name__} does not take {choices(unknown)}; it takes {known}")
-        if fragment is None or not fragment._headrace.root._headrace.parameter_settings:
-            self.spec.apply(self, values)
-            self.__post_init__()
-            return
-        root = fragment._headrace.root._headrace
-        with root.component_settings(fragment._headrace.qualified(self.name), self.spec.params) as settings:
+        if fragment is not None:
+            name = fragment._headrace.qualified(self.name)
             # What users set wins over what the program gives.
-            self.spec.apply(self, values | settings)
-            self.__post_init__()
+            values |= fragment._headrace.root._headrace.set_parameters(self, kind.__name__, name)
+        self.spec.apply(self, values)
+        self.__post_init__()
 
     def __post_init__(self) -> None:
         """Check what the parameters are together, and begin; called when they have their values."""
