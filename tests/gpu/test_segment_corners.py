@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
 
+from headrace import gpu
 from headrace.capture import CaptureRefused
 from headrace.core import MetadataPolicy
 from tests.gpu.segment_programs import (
@@ -122,3 +124,25 @@ def test_a_part_waits_for_room_in_the_part_behind_it() -> None:
         ran = both(compose)
     assert len(ran.seen["sink"]) == 10
     assert ran.app.outcome.ended_by is run_with(compose, "off").app.outcome.ended_by
+
+
+def test_no_garbage_is_collected_while_a_stream_captures() -> None:
+    """A library may end the process if what it does to free memory is refused."""
+    collects: list[tuple[bool, bool]] = []
+
+    def look(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame, stream = op_input.receive("in"), op_input.receive_cuda_stream("in")
+        collects.append((gpu.is_capturing(stream), gc.isenabled()))
+        result = self.new(stream)
+        launch(stream, affine, result, frame, COUNT, 2, 1)
+        op_output.emit(result, "out")
+
+    def compose(app: Any) -> None:
+        first, second = Work(app, body=look, name="first"), Work(app, body=look, name="second")
+        chain(app, Source(app, name="source"), first, second, Sink(app, name="sink"))
+        app.capture_chains()
+
+    assert is_captured(both(compose))
+    assert (True, False) in collects
+    assert (True, True) not in collects
+    assert gc.isenabled()

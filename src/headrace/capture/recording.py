@@ -8,6 +8,7 @@ graph alone (`headrace.tensor.device_arrays`), and lives as long as the graph.
 from __future__ import annotations
 
 import contextlib
+import gc
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,8 @@ from headrace.tensor.device_arrays import PrivateMemory, span_of
 from headrace.tensor.structures import HostValueUsed, Leaves, layouts_of, rebuild, take_apart
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from headrace._runtime import Group, ManagedStream, Node, Replays
     from headrace.capture.cache import Entry, Frame
     from headrace.capture.state import DeviceState
@@ -73,6 +76,7 @@ def record(
             stack.callback(state.restore)
             attributes = HostAttributes(group.operators)
             stack.callback(attributes.put_back)
+            stack.enter_context(_without_collection())
             graph = _capture(group, own, state, frame, streams, received, inputs, spans)
             changed = attributes.changed() if is_settled else None
             if changed is not None:
@@ -93,6 +97,18 @@ def record(
     if replays is not None:
         graph.watch(replays, spans)
     return graph
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """Leave garbage alone: what a library does when memory is freed may be refused while a stream captures."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _capture(
