@@ -24,7 +24,7 @@ from tests.harness import PATIENCE, wait_until
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_TOPICS", str(tmp_path / "topics"))
     monkeypatch.setattr("headrace.topics.folder.PATIENCE", PATIENCE)  # a publisher answers when it can
-    monkeypatch.setattr("headrace.topics.listing._PATIENCE", PATIENCE)
+    monkeypatch.setattr("headrace.topics.discovery.PATIENCE", PATIENCE)
 
 
 @contextmanager

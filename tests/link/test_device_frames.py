@@ -193,7 +193,7 @@ def test_what_is_sent_after_a_frame_of_a_device_arrives_after_it(link: Link) -> 
 
     def is_back() -> bool:
         link.receiver.give_credits(0)  # memory goes back with credits
-        return not link.sender.held
+        return not link.sender._memory.held()
 
     wait_until(is_back, "its memory comes back")
     link.send(link.frame(1, 20.0))

@@ -107,7 +107,7 @@ class TestFrames:
             gc.collect()
             link.receiver.tick(0)
             link.loop.serve()
-            assert len(link.sender.held) == 12
+            assert len(link.sender._memory.held()) == 12
             for number, (part, other) in enumerate(kept):
                 assert (part == number).all()
                 assert (other == number + 100).all()
@@ -119,11 +119,11 @@ class TestFrames:
             held = hold(link.take())
             link.receiver.tick(0)
             link.loop.serve()
-            assert link.sender.held
+            assert link.sender._memory.held()
             del held
             link.receiver.tick(0)
             link.loop.serve()
-            assert not link.sender.held
+            assert not link.sender._memory.held()
 
     def test_that_nobody_can_reach_give_their_memory_back_to_a_sender_that_waits(self) -> None:
         """Frames in circles of references: both ends would wait for ever, as nothing makes Python collect them."""
@@ -169,7 +169,7 @@ class TestFrames:
         with Pair() as link:
             link.sender.send(Sample([frame(1, 64), frame(2, 1000), b"text"]))
             small, larger, text = link.take()
-            assert not link.sender.held
+            assert not link.sender._memory.held()
             assert (small == 1).all()
             assert (larger == 2).all()
             assert text == b"text"
@@ -181,7 +181,7 @@ class TestFrames:
             first = link.take()[0]
             link.receiver.tick(0)
             link.loop.serve()
-            assert sum(link.sender.held.values()) < 2 * LARGE
+            assert sum(link.sender._memory.held().values()) < 2 * LARGE
             assert (first == 1).all()
 
     def test_with_a_long_description_travel_too(self) -> None:
@@ -395,7 +395,7 @@ class TestInPlace:
             for tensor in tensors:
                 np.asarray(tensor)[:] = 5
                 assert link.sender.send(Sample(tensor))
-            assert len(link.sender.held) == 2
+            assert len(link.sender._memory.held()) == 2
             assert 600_000 <= link.sender._memory.ring.size <= 1 << 20
             assert [int(np.asarray(link.take())[0]) for _ in range(2)] == [5, 5]
             del tensor, tensors, allocator

@@ -18,4 +18,4 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a publisher that is listed have the time that it needs to say what it is."""
     monkeypatch.setattr("headrace.topics.folder.PATIENCE", PATIENCE)
-    monkeypatch.setattr("headrace.topics.listing._PATIENCE", PATIENCE)
+    monkeypatch.setattr("headrace.topics.discovery.PATIENCE", PATIENCE)

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.core.errors import TopicError
 from headrace.topics import TopicFolder
-from headrace.topics.listing import list_topics
+from headrace.topics.discovery import list_topics
 from tests.harness import PATIENCE, wait_until
 from tests.harness.processes import run_python
 from tests.topics.ends import await_subscribers, link_of, published, reading

@@ -52,7 +52,7 @@ def main(options: argparse.Namespace) -> int:
 def _list() -> int:
     """Print a table of the publishers that answer."""
     from headrace.observe.figures.tables import table
-    from headrace.topics.listing import list_topics
+    from headrace.topics.discovery import list_topics
 
     rows = [
         (

@@ -127,12 +127,6 @@ class Sender(End):
         """The messages, from the first on, of which the receiver takes no more before others come."""
         return self._machine.deferred
 
-    @property
-    def held(self) -> dict[int, int]:
-        """The bytes of shared memory that the receiver has, by the number of the message."""
-        with self._lock:
-            return self._memory.held()
-
     def take_credits(self) -> int:
         """Return the credits that came back since the last call."""
         if self.credited == self._taken_credits:
