@@ -417,7 +417,7 @@ class Trigger:
 
     def force(self) -> tuple[JoinedSet | None, Any]:
         """Decide about the oldest message with what is there; return the set, and the key up to which it counts."""
-        raise NotImplementedError
+        return None, -INFINITE
 
     def bound(self) -> Any:
         """Return a key that no later set is below."""
@@ -607,7 +607,7 @@ def _window(buffer: Buffer, found: list[Entry]) -> JoinedSet:
 
 
 class Grid(Trigger):
-    """The multiples of a period."""
+    """The multiples of a period; only its followers are waited for."""
 
     def __init__(self, buffers: list[Buffer], period: Any) -> None:
         super().__init__(*buffers)
@@ -634,10 +634,6 @@ class Grid(Trigger):
         """Skip the times up to the next message of an input that had none at `tick`."""
         later = next((entry.key for entry in buffer.entries if entry.key > tick), self._next)
         self._next = max(self._next, self._from(later))
-
-    def force(self) -> tuple[JoinedSet | None, Any]:
-        """Return nothing: only the followers are waited for."""
-        return None, -INFINITE
 
     def bound(self) -> Any:
         """Return the next time."""
