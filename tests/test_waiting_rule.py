@@ -67,7 +67,7 @@ ALLOWED = {
     ("parts/outcomes.py", "ProgressOfParts._note"): "the future is done",
     ("parts/worker.py", "Worker._await"): "the future is done",
     ("operators/inference.py", "InferenceOp.stop"): "the threads are idle: every compute waits for its calls",
-    ("topics/topic_end.py", "Opened._wait"): "a thread of its own, which `wake` ends",
+    ("topics/topic_end.py", "_wait"): "a thread of its own, which `close` ends",
     ("video/v4l2_camera.py", "VideoDevice.wait"): "a thread of its own, which `wake` ends",
     ("link/listener.py", "Listener._run"): "a thread of its own, which `close` ends",
 }
