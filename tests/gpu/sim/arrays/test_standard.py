@@ -35,7 +35,7 @@ from tests.limits import THOROUGH  # noqa: E402
 
 strict.set_array_api_strict_flags(api_version="2024.12")
 
-EXAMPLES = 200 if THOROUGH else 5  # of each of 160 functions: an example takes 10 ms to make
+EXAMPLES = 200 if THOROUGH else 8  # of each of 160 functions: an example takes 10 ms to make
 
 
 @pytest.fixture(scope="module", autouse=True)
