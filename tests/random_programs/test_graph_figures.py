@@ -23,8 +23,9 @@ from tests.observe.traces.traces import load
 from tests.random_programs.figure_graphs import MS, Graph
 from tests.random_programs.figures import FATES, told_by_a_page
 
-# Also some that found what the others did not: retries on the device, and replicas that are held up.
-PROGRAMS = range(600) if THOROUGH else [*range(28), 123, 202, 364]
+# Also some that found what the others did not: parts of a frame that arrive one after the other, retries on the
+# device, and replicas that are held up.
+PROGRAMS = range(600) if THOROUGH else [*range(28), 56, 123, 202, 364]
 
 
 @pytest.mark.parametrize("seed", PROGRAMS)
