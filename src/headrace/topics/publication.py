@@ -224,7 +224,7 @@ class Publication(TopicEnd):
         return partial(self._join, request) if request.topic == self.topic else None
 
     def _tell(self, carrier: Carrier) -> None:
-        """Say what the topic is."""
+        """Send the description of the topic, which ends the connection."""
         carrier.send(*pack(self.describe()))
         carrier.close()
 
