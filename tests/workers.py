@@ -18,15 +18,22 @@ from typing import Any
 import pytest
 
 LONG = (
-    *("cli/test_bench.py", "docs/test_snippets.py", "examples/test_array_examples.py"),
-    *("examples/test_endoscope.py", "gpu/sim/arrays/test_standard.py", "holoscan/tests/test_compare.py"),
-    *("interleavings/test_plants.py", "interleavings/test_scenarios.py", "parts/test_processes.py"),
-    *("observe/dashboard/test_dashboard_large.py", "observe/dashboard/test_dashboard_page.py"),
-    *("operators/test_holoviz_page.py", "planner/test_planning.py", "random_programs/test_graph_figures.py"),
-    *("random_programs/test_plants.py", "random_programs/test_programs.py", "replicas/test_processes.py"),
-    "type_checking/test_type_checking.py",
+    *("docs/test_snippets.py", "examples/test_array_examples.py", "examples/test_endoscope.py"),
+    *("gpu/sim/arrays/test_standard.py", "holoscan/tests/test_compare.py", "interleavings/test_plants.py"),
+    *("interleavings/test_scenarios.py", "observe/dashboard/test_dashboard_large.py"),
+    *(
+        "observe/dashboard/test_dashboard_page.py",
+        "operators/test_holoviz_page.py",
+        "parts/test_processes.py",
+    ),
+    *("planner/test_planning.py", "random_programs/test_graph_figures.py"),
+    *(
+        "random_programs/test_programs.py",
+        "replicas/test_processes.py",
+        "type_checking/test_type_checking.py",
+    ),
 )
-"""The files that take more than four seconds, by the ends of their paths."""
+"""The files that take more than three seconds, by the ends of their paths."""
 
 WITH_PYTORCH = (
     *("_runtime/streams/test_owners.py", "core/test_knob_types.py", "holoscan/tests/test_torch_formats.py"),
