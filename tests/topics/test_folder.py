@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import select
+import shutil
 import socket
 import subprocess
 import time
@@ -175,6 +176,32 @@ def test_a_folder_that_is_removed_while_it_is_used_is_made_again(
     announcement = announce(folder, "a")
     assert (announcement.is_there(), left) == (True, 0)
     announcement.close()
+
+
+@pytest.mark.parametrize("call", ["listdir", "rename"])
+def test_a_folder_that_is_removed_while_a_topic_is_announced_is_made_again(
+    folder: TopicFolder, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    usual, left = getattr(os, call), 1
+
+    def remove_and_call(*arguments: Any, **keywords: Any) -> Any:
+        nonlocal left
+        if left:
+            left -= 1
+            shutil.rmtree(folder.path)
+        return usual(*arguments, **keywords)
+
+    folder.path.mkdir(0o700, parents=True)
+    monkeypatch.setattr(os, call, remove_and_call)
+    announcement = announce(folder, "a")
+    assert (announcement.is_there(), left) == (True, 0)
+    announcement.close()
+
+
+def test_the_error_about_a_folder_that_cannot_be_one_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_TOPICS", "/")
+    with pytest.raises(TopicError, match="the folder of topics cannot be '/'"):
+        TopicFolder()
 
 
 def test_what_else_is_in_the_folder_harms_nobody(folder: TopicFolder) -> None:

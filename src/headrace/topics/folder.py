@@ -59,7 +59,7 @@ class TopicFolder:
         """Where it is."""
         if not self.path.name:
             raise TopicError(
-                f"the folder of topics cannot be {str(path)!r}; set HEADRACE_TOPICS to one of your own"
+                f"the folder of topics cannot be {str(self.path)!r}; set HEADRACE_TOPICS to one of your own"
             )
 
     def __repr__(self) -> str:
@@ -67,9 +67,11 @@ class TopicFolder:
 
     def announce(self, topic: str, started: int, find_taker: FindTaker) -> _Announcement:
         """Listen on a new socket in the folder."""
-        with self._opened() as folder:
-            _remove_unfinished(folder)
-            return _Announcement(self, folder, topic, started, find_taker)
+        for _ in range(_ATTEMPTS):
+            with suppress(FileNotFoundError), self._opened() as folder:
+                _remove_unfinished(folder)
+                return _Announcement(self, folder, topic, started, find_taker)
+        raise _removed(self.path)
 
     def publishers(self, topic: str = "") -> list[Publisher]:
         """Return the publishers whose sockets are in the folder."""
