@@ -477,3 +477,26 @@ def test_a_publication_that_is_dropped_ends_its_topic(
         reader.wait_for_end()
     assert "the publication of topic 'a' was dropped without close(), and has ended" in caplog.text
     assert TopicFolder().publishers() == []
+
+
+class Wakes:
+    """Garbage whose finalizer runs before those of others, and wakes the thread of one of them."""
+
+    def __init__(self) -> None:
+        self.end: Any = None
+
+    def __del__(self) -> None:
+        self.end._wake_up.set()
+        time.sleep(0.2)
+
+
+def test_garbage_whose_thread_wakes_before_its_finalizer_ends(caplog: pytest.LogCaptureFixture) -> None:
+    before = set(threading.enumerate())
+    first = Wakes()
+    first.end = Publication("a")
+    first.end.itself = first
+    threads = set(threading.enumerate()) - before
+    first = None  # type: ignore[assignment]
+    collect_until(lambda: not any(thread.is_alive() for thread in threads))
+    assert "the publication of topic 'a' was dropped without close(), and has ended" in caplog.text
+    assert TopicFolder().publishers() == []

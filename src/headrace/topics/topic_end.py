@@ -71,8 +71,8 @@ class TopicEnd:
 
     def __del__(self) -> None:
         if not self._is_closing:
-            self._is_closing = True
             self._dropped.append(self)
+            self._is_closing = True
             self._wake_up.set()
 
     def _release(self) -> None:
@@ -111,13 +111,20 @@ def weakly(method: Callable[..., T]) -> Callable[..., T | None]:
 def _serve(reference: Callable[[], TopicEnd | None], wake_up: WakeUp, dropped: list[TopicEnd]) -> None:
     """Serve an end until it is closed or dropped."""
     readable: set[int] = set()
-    try:
-        while (end := reference()) is not None and not end._is_closing:
-            seconds, descriptors = end._step(readable), list(end._descriptors())
-            del end  # the program may drop it while this waits
-            readable = _wait(wake_up, descriptors, seconds)
-    except Exception:
-        _log.exception("%s has ended because of an error", threading.current_thread().name)
+    has_failed = False
+    while not dropped:
+        end, seconds, descriptors = reference(), None, list[int]()
+        if end is not None and end._is_closing:
+            break
+        # Garbage that is about to be dropped is not seen any more: nothing is left but to wait for its finalizer.
+        if end is not None and not has_failed:
+            try:
+                seconds, descriptors = end._step(readable), list(end._descriptors())
+            except Exception:
+                _log.exception("%s has ended because of an error", threading.current_thread().name)
+                has_failed = True
+        del end  # the program may drop it while this waits
+        readable = _wait(wake_up, descriptors, seconds)
     for each in dropped:
         _log.warning(
             "the %s of topic %r was dropped without close(), and has ended; keep it as long as it is needed, and "
