@@ -197,6 +197,16 @@ def test_attributes_that_the_sdk_does_not_set_are_read_only() -> None:
                 setattr(owner, name, object())
 
 
+def test_a_wrong_call_is_answered_with_the_right_one() -> None:
+    app = Application()
+    with pytest.raises(
+        TypeError, match=r"CountCondition is .*, not 5; inside compose: CountCondition\(self, \.\.\.\)"
+    ):
+        CountCondition(5)
+    with pytest.raises(TypeError, match=r"GreedyScheduler: too many .*; it takes \(fragment, \*, clock=None"):
+        GreedyScheduler(app, 4)
+
+
 def test_a_network_context_can_be_made() -> None:
     fragment = Fragment()
     context = UcxContext(fragment, serializer=UcxEntitySerializer(fragment, name="s"), name="net")

@@ -54,12 +54,21 @@ def taking(
             plain = [arg for arg in args if not any(named_values((arg,)))]
             by_position = list(signature.parameters)[1 : len(plain) + 1]
             more = {key: value for key, value in given_names.items() if key not in by_position}
-            bound = signature.bind(self, *plain, **{**more, **kwargs})
+            try:
+                bound = signature.bind(self, *plain, **{**more, **kwargs})
+            except TypeError as error:
+                raise TypeError(f"{type(self).__name__}: {error}; it takes ({arguments})") from None
             given = set(bound.arguments)
             bound.apply_defaults()
             if check is not None:
                 check(bound.arguments)
             _, fragment, *values = bound.arguments.items()
+            is_fragment = fragment[1] is None or hasattr(type(fragment[1]), "add_flow")
+            if type(self) is kind and not is_operator and not is_fragment:
+                raise TypeError(
+                    f"the first argument of {kind.__name__} is the application or fragment it belongs to, not "
+                    f"{fragment[1]!r}; inside compose: {kind.__name__}(self, ...)"
+                )
             parts: tuple[Any, ...] = ()
             passed = {}
             # As the SDK lists them: those that may be left out come last.
