@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
 
-from headrace import Application, Operator, Subgraph, declared, parameter
+from headrace import Application, CountCondition, Operator, Subgraph, declared, parameter
 from headrace.core import REQUIRED, Arg, Condition, OperatorSpec, ParameterError, Resource
 from headrace.core.values import nanoseconds
 from tests.harness import run
@@ -144,6 +145,62 @@ def test_parameters_of_a_condition_may_be_given_by_position_and_be_kept_in_anoth
         Slow(app, 2, least=3)  # type: ignore[misc]
     with pytest.raises(ValueError, match="Slow 'slow_condition': period must be an int"):
         Slow(app, period="soon")
+
+
+def test_positions_and_signatures_are_those_that_type_checkers_know() -> None:
+    @declared(kw_only=False)
+    class Base(Condition):
+        first: int = 1
+
+    @declared(kw_only=False)
+    class Derived(Base):
+        name = "derived"
+        second: int = 2
+
+    class Own(Derived):
+        def __init__(self, fragment: Any, both: int) -> None:
+            super().__init__(fragment, both, both)
+
+    app = Application()
+    derived, own = Derived(app, 5, 6), Own(app, 7)
+    assert (derived.first, derived.second, own.first, own.second) == (5, 6, 7, 7)
+    assert str(inspect.signature(Derived)) == "(fragment=None, first=1, second=2, *, name='derived')"
+    assert str(inspect.signature(type("Sub", (Derived,), {"second": 3}))).endswith(
+        "second=3, *, name='derived')"
+    )
+    assert list(inspect.signature(Own).parameters) == ["fragment", "both"]
+
+
+def test_a_dataclass_of_a_program_keeps_its_post_init() -> None:
+    @dataclass(eq=False)
+    class Twice(CountCondition):
+        place: Any
+        times: int = 1
+
+        def __post_init__(self) -> None:
+            super().__init__(self.place, 2 * self.times)
+
+    class Thrice(Twice):
+        pass
+
+    app = Application()
+    assert [kind(app, 4).count for kind in (Twice, Thrice)] == [8, 8]
+
+
+def test_a_name_of_a_class_is_a_text() -> None:
+    class Shown(Condition):
+        @property
+        def name(self) -> str:  # type: ignore[override]
+            return self._shown
+
+        @name.setter
+        def name(self, name: str) -> None:
+            self._shown = name
+
+    app = Application()
+    assert (Shown(app).name, Shown(app, name="mine").name) == ("shown", "mine")
+    with pytest.raises(TypeError, match="the name of a CountCondition must be a str, not 5"):
+        CountCondition(app, Arg("name", 5))  # type: ignore[arg-type]
 
 
 class Composed(Application):

@@ -140,6 +140,11 @@ def test_parameters_of_conditions_resources_and_schedulers_can_be_set() -> None:
     assert (stopped.ended_by, stopped.operators["step"].computes) == ("duration", 2)
 
 
+def test_what_was_set_is_named_where_it_does_not_go_with_the_others() -> None:
+    with pytest.raises(ConfigError, match="--set turns.clock=3: 'turns': clock must be a Clock, not int"):
+        run_parts("turns.clock=3")
+
+
 class Eyes(Application):
     def compose(self) -> None:
         class Inner(Subgraph):

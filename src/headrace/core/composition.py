@@ -25,7 +25,7 @@ from headrace.core.values import boolean
 from headrace.core.wiring import are_ends, ends_of, name_of, owner_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from headrace.core.condition import Condition
     from headrace.core.config import Setting, Settings
@@ -238,6 +238,11 @@ class InnerComposition:
             found[parameter.name] = setting.value
             self.taken_settings.add(key)
         return found
+
+    def origins_of(self, name: str, parameters: Iterable[str]) -> str:
+        """Return what set parameters of a condition or a resource."""
+        keys = (setting_name(f"{name}.{each}") for each in parameters)
+        return ", ".join(self.parameter_settings[key].origin for key in keys)
 
     def check_settings(self, made: list[Operator]) -> None:
         """Raise ConfigError if something was set that exists neither in the configuration nor in the program."""

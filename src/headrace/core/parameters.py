@@ -359,21 +359,36 @@ def _declared(kind: type[T], kw_only: bool) -> type[T]:
         fields[name] = value
     _FIELDS[kind] = fields
     if not kw_only:
-        _sign(kind)
+        shown: Any = kind
+        shown.__signature__ = _Signature(shown.__init__)
     return kind
 
 
-def _sign(kind: Any) -> None:
-    """Let a class show the arguments of its constructor."""
-    spec = inspect.Parameter
-    found = [spec("fragment", spec.POSITIONAL_OR_KEYWORD, default=None)]
-    by_position = positional(kind)
-    fields = {field.alias or field.name: field for field in fields_of(kind).values()}
-    for name in (*by_position, *(each for each in fields if each not in by_position)):
-        place = spec.POSITIONAL_OR_KEYWORD if name in by_position else spec.KEYWORD_ONLY
-        found.append(spec(name, place, default=fields[name].default_of(kind)))
-    found.append(spec("name", spec.KEYWORD_ONLY, default=getattr(kind, "name", "")))
-    kind.__signature__ = inspect.Signature(found)
+class _Signature:
+    """The arguments of the constructor that a class with `declared` has, for `inspect.signature` and `help`."""
+
+    def __init__(self, constructor: object) -> None:
+        self._constructor = constructor
+
+    def __get__(self, component: object, kind: type) -> inspect.Signature:
+        """Return those of a class; one with a constructor of its own has that one's, as other classes do."""
+        if kind.__init__ is not self._constructor:  # type: ignore[misc]
+            raise AttributeError("__signature__")
+        spec = inspect.Parameter
+        found = [spec("fragment", spec.POSITIONAL_OR_KEYWORD, default=None)]
+        by_position = positional(kind)
+        fields = {field.alias or field.name: field for field in fields_of(kind).values()}
+        for name in (*by_position, *(each for each in fields if each not in by_position)):
+            place = spec.POSITIONAL_OR_KEYWORD if name in by_position else spec.KEYWORD_ONLY
+            found.append(spec(name, place, default=fields[name].default_of(kind)))
+        found.append(spec("name", spec.KEYWORD_ONLY, default=usual_name(kind)))
+        return inspect.Signature(found)
+
+
+def usual_name(kind: type) -> str:
+    """Return the name that a class gives to its components, if it does."""
+    name = getattr(kind, "name", "")  # a program may have a property of that name
+    return name if isinstance(name, str) else ""
 
 
 def fields_of(kind: type) -> dict[str, ParameterField]:
@@ -387,8 +402,8 @@ def fields_of(kind: type) -> dict[str, ParameterField]:
 
 
 def positional(kind: type) -> list[str]:
-    """Return the names of the parameters that may be given by position; those of a subclass come first."""
-    own = (field for base in kind.__mro__ for field in _FIELDS.get(base, {}).values())
+    """Return the names of the parameters that may be given by position, in the order of type checkers."""
+    own = (field for base in reversed(kind.__mro__) for field in _FIELDS.get(base, {}).values())
     return list(dict.fromkeys(field.alias or field.name for field in own if field.kw_only is False))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import is_dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -13,8 +14,8 @@ from headrace.core.construction import (
     named_values,
     without_fragment,
 )
-from headrace.core.errors import ParameterError, choices
-from headrace.core.parameters import check_parameter_name, positional, set_up
+from headrace.core.errors import ConfigError, ParameterError, choices
+from headrace.core.parameters import check_parameter_name, positional, set_up, usual_name
 from headrace.core.spec import ComponentSpec
 
 if TYPE_CHECKING:
@@ -87,8 +88,9 @@ class Component(_Arguments):
         named = {arg.name: arg.value for arg in named_values(args)}
         named_so = named.pop("name", "")  # also where the program gives another name
         check_name(kind, name)
+        check_name(kind, named_so)
         self.fragment = None if fragment is None else fragment._headrace.root
-        self.name = name or named_so or getattr(kind, "name", "") or kind.__name__.lower()
+        self.name = name or named_so or usual_name(kind) or kind.__name__.lower()
         check = partial(check_parameter_name, kind=kind, base=self._headrace.base)
         self.spec = self._headrace.spec_type(fragment, check)
         set_up(self, self.spec)
@@ -97,12 +99,21 @@ class Component(_Arguments):
         if unknown:
             known = choices([*self.spec.params, "name"], unknown[0])
             raise ParameterError(f"{kind.__name__} does not take {choices(unknown)}; it takes {known}")
+        settings: dict[str, Any] = {}
         if fragment is not None:
             name = fragment._headrace.qualified(self.name)
             # What users set wins over what the program gives.
-            values |= fragment._headrace.root._headrace.set_parameters(self, kind.__name__, name)
-        self.spec.apply(self, values)
-        self.__post_init__()
+            settings = fragment._headrace.root._headrace.set_parameters(self, kind.__name__, name)
+        self.spec.apply(self, values | settings)
+        # That of a dataclass is for its own constructor, and may have called this one.
+        begins = next(base for base in kind.__mro__ if not is_dataclass(base) and issubclass(base, Component))
+        try:
+            begins.__post_init__(self)
+        except (TypeError, ValueError) as error:
+            if fragment is None or not settings:
+                raise
+            origins = fragment._headrace.root._headrace.origins_of(name, settings)
+            raise ConfigError(f"{origins}: {error}") from error
 
     def __post_init__(self) -> None:
         """Check what the parameters are together, and begin; called when they have their values."""
