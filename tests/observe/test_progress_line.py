@@ -301,6 +301,10 @@ def test_a_notebook_shows_the_line_below_the_cell(monkeypatch: pytest.MonkeyPatc
 
         app.add_operator(Step(app, body=body, name="source"))
 
-    App(compose).run(max_messages=3)
+    app = App(compose)
+    app.name = "<b>left & right"
+    app.run(max_messages=3)
     assert any("━╌╌╌╌  67%  0:00:0" in each for each in shown)
+    assert any("&lt;b&gt;left &amp; right" in each for each in shown)
+    assert not any("<b>" in each for each in shown)
     assert shown[-1] == ""

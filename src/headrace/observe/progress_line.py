@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from headrace import waits
@@ -196,7 +197,7 @@ class _Cell(_Screen):
 
     def show(self, text: str) -> None:
         """Show the line in place of the last one."""
-        self._handle.update(self._display.HTML(text))
+        self._handle.update(self._display.HTML(escape(text)))
         self.is_shown = bool(text)
 
 
