@@ -294,6 +294,15 @@ def test_what_cannot_be_an_operator_is_refused_where_it_is_decorated(code: str, 
         exec(code, {"op": op})
 
 
+def test_an_application_lists_what_its_class_passes_on_too() -> None:
+    class Sized(Application):
+        def __init__(self, *args: Any, size: int = 3, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+
+    with pytest.raises(TypeError, match="it takes 'size', 'argv', 'name', 'gpus', 'cpus', 'on_loss'"):
+        Sized(sizes=3)
+
+
 def test_an_empty_name_means_the_only_port_as_it_does_in_receive_and_emit() -> None:
     taken: list[int] = []
     run(lambda app: app.add_flow(numbers(app), sink(app, taken), {("", "in")}))

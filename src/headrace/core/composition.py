@@ -401,6 +401,17 @@ class InnerComposition:
         return base if number == 1 else f"{base}_{number}"
 
 
+def _keywords_of(kind: type) -> list[str]:
+    """Return the keywords of a class, with those that it passes on to its bases."""
+    found: list[str] = []
+    for init in (vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base)):
+        _, *taken = inspect.signature(init).parameters.values()
+        found += [each.name for each in taken if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+        if not any(each.kind is each.VAR_KEYWORD for each in taken):
+            break
+    return list(dict.fromkeys(found))
+
+
 class Composition:
     """The operators of a fragment, the flows between them, and their settings."""
 
@@ -424,9 +435,7 @@ class Composition:
 
     def __init__(self, name: str = "", *args: Any, **kwargs: Any) -> None:
         if args or kwargs:
-            taken = inspect.signature(type(self)).parameters.values()
-            names = [each.name for each in taken if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
-            known = choices(names, next(iter(kwargs), ""))
+            known = choices(_keywords_of(type(self)), next(iter(kwargs), ""))
             raise TypeError(
                 f"{type(self).__name__} does not take {', '.join([*map(repr, args), *map(repr, kwargs)])} (an "
                 f"__init__ of its own, which calls super().__init__(), can take more); it takes {known}"
