@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -99,16 +100,25 @@ def record(
     return graph
 
 
+# For each frame that is recorded now, whether garbage was collected before: threads record at the same time.
+_RECORDED: list[bool] = []
+_CHANGING = threading.Lock()
+
+
 @contextlib.contextmanager
 def _without_collection() -> Iterator[None]:
     """Leave garbage alone: what a library does when memory is freed may be refused while a stream captures."""
-    was_enabled = gc.isenabled()
-    gc.disable()
+    with _CHANGING:
+        _RECORDED.append(gc.isenabled())
+        gc.disable()
     try:
         yield
     finally:
-        if was_enabled:
-            gc.enable()
+        with _CHANGING:
+            # That of the first is kept for the last.
+            was_enabled = _RECORDED.pop(_RECORDED.index(min(_RECORDED)))
+            if was_enabled and not _RECORDED:
+                gc.enable()
 
 
 def _capture(
