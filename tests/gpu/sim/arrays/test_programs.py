@@ -49,6 +49,7 @@ m.linalg.eigh(m.asarray([[2.,0],[0,4]]))[0]; m.linalg.svd(m.asarray([[2.,0],[0,4
 m.fft.fft2(m.eye(4)).real; m.fft.fftshift(m.arange(5)); m.convolve(m.arange(5.0), m.ones(3), "same");
 m.gradient(m.arange(5.0)**2); m.percentile(m.arange(11.0), [25,50]); m.quantile(m.arange(11.0), 0.3);
 m.histogram(m.arange(10.0), bins=5, range=(0,10))[0]; m.bincount(m.asarray([1,1,2]));
+m.bincount(m.asarray([1,1,2]), weights=m.ones(3));
 m.unique(m.asarray([3,1,3])); m.meshgrid(m.arange(3), m.arange(2))[0]; m.nanmean(m.asarray([1,m.nan,3]));
 m.clip(m.arange(5), 1, 3); m.arange(5).clip(1, None); m.abs(m.asarray([-1,2])); m.round(m.asarray([1.234]), 1);
 m.exp(m.zeros(2)); m.power(m.arange(4), 2); m.arange(4)**2; 2**m.arange(4); m.sqrt(m.arange(4));

@@ -167,8 +167,10 @@ def compute(
 def compute_now(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Return the results of a function whose shapes depend on values; the host waits for the current stream."""
     given, found = [_plain(one) for one in args], []
+    named = {name: _plain(value) for name, value in options.items()}
     name = getattr(function, "__name__", "kernel")
-    work.run(name, lambda: found.append(function(*given, **options)), work.views_in(given), [])
+    read = work.views_in([*given, *named.values()])
+    work.run(name, lambda: found.append(function(*given, **named)), read, [])
     work.array_stream().sync()
     values = found[0]
     if not isinstance(values, tuple):
