@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import select
 import shutil
 import socket
 import threading
@@ -486,8 +487,9 @@ class Wakes:
         self.end: Any = None
 
     def __del__(self) -> None:
-        self.end._wake_up.set()
-        time.sleep(0.2)
+        woken = self.end._wake_up
+        woken.set()
+        wait_until(lambda: not select.select([woken], [], [], 0)[0], "its thread has woken")
 
 
 def test_garbage_whose_thread_wakes_before_its_finalizer_ends(caplog: pytest.LogCaptureFixture) -> None:
