@@ -312,6 +312,15 @@ def test_types_say_what_they_are() -> None:
             assert type(getattr(ours, field)) in (int, float)
 
 
+def test_a_type_is_named_as_for_dtype_and_several_arrays_are_a_list() -> None:
+    assert xp.isdtype("float32", "real floating")
+    assert xp.isdtype(xp.int8, ("bool", xp.int8))
+    assert not xp.isdtype(bool, ("real floating", "integral"))
+    x = xp.arange(3)
+    assert [type(xp.meshgrid(x, x)), type(xp.broadcast_arrays(x, x))] == [list, list]
+    assert type(xp.unstack(x)) is tuple
+
+
 def test_the_module_says_what_it_can_do() -> None:
     ours, theirs = xp.__array_namespace_info__(), strict.__array_namespace_info__()
     assert set(ours.dtypes()) == set(theirs.dtypes()) == set(DTYPES)

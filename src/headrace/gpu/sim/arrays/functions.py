@@ -158,7 +158,7 @@ _QUEUED = """
 all allclose angle any append argmax argmin argpartition array_equal ascontiguousarray average block column_stack
 concat convolve copy corrcoef correlate count_nonzero cov cumprod cumsum cumulative_prod cumulative_sum diag
 digitize dot dstack ediff1d einsum geomspace gradient hamming hanning histogram hstack identity inner interp
-isclose isin ix_ kron lexsort logspace max median meshgrid min nan_to_num nanargmax nanargmin nancumsum nanmax
+isclose isin ix_ kron lexsort logspace max median min nan_to_num nanargmax nanargmin nancumsum nanmax
 nanmean nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar outer pad partition percentile
 polyval prod ptp quantile roll select sinc stack sum tile trapezoid tri tril tril_indices triu triu_indices
 unravel_index unwrap vander vstack
@@ -182,6 +182,16 @@ def _waiting(function: Any) -> _Function:
     return _named(
         lambda *args, **options: compute_now(function, *args, **options), function.__name__, function
     )
+
+
+def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Any]:
+    """Return the coordinates of a grid."""
+    return list(compute(np.meshgrid, *arrays, indexing=indexing))
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Return whether a type is of a kind, or of one of several."""
+    return bool(np.isdtype(np.dtype(dtype), kind))
 
 
 def nonzero(x: Any, /) -> tuple[Any, ...]:
@@ -336,12 +346,12 @@ random.seed, random.default_rng = _source.seed, lambda seed=None: _of_random(np.
 
 # All names.
 
-_OF_TYPES = "complexfloating dtype floating inexact integer isdtype issubdtype ndim number shape size"
+_OF_TYPES = "complexfloating dtype floating inexact integer issubdtype ndim number shape size"
 
 
 _WRITTEN: tuple[Any, ...] = (
-    *(array, broadcast_arrays, clip, diff, expand_dims, nonzero, ravel, repeat, reshape, round, take),
-    *(take_along_axis, unstack, where),
+    *(array, broadcast_arrays, clip, diff, expand_dims, isdtype, meshgrid, nonzero, ravel, repeat, reshape),
+    *(round, take, take_along_axis, unstack, where),
 )
 _METHODS = """
 all any argmax argmin argsort clip conj cumprod cumsum diagonal dot max mean min nonzero prod ptp ravel repeat
