@@ -27,7 +27,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -209,7 +209,7 @@ def become(request: dict[str, Any]) -> None:
     sys.path[:] = ["", *paths, *sys.path[1:]]
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        _run(runpy.run_module, arguments[1], run_name="__main__", alter_sys=True)
         return
     main = sys.modules["__main__"] = ModuleType("__main__")
     names = vars(main)
@@ -225,9 +225,14 @@ def become(request: dict[str, Any]) -> None:
         sys.path[0] = os.path.dirname(program)
         with open(program, "rb") as file:
             code = compile(file.read(), program, "exec")
+    _run(exec, code, names)
+
+
+def _run(program: Callable[..., object], *arguments: Any, **options: Any) -> None:
+    """Run the program; after an error end as it does without one, with the traceback from its own frame on."""
     try:
-        exec(code, names)
-    except Exception as error:  # of the program: the traceback begins with its own frame
+        program(*arguments, **options)
+    except Exception as error:
         of_program = error.__traceback__.tb_next if error.__traceback__ else None
         traceback.print_exception(type(error), error, of_program)
         sys.exit(1)

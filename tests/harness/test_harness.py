@@ -43,6 +43,15 @@ def test_a_forked_program_does_what_one_of_its_own_process_does(how: str, form: 
     assert (forked.returncode, forked.stdout, forked.stderr) == (alone.returncode, alone.stdout, alone.stderr)
 
 
+def test_a_module_that_raises_ends_like_a_program(tmp_path: Path) -> None:
+    """The interpreter does not go through its memory: what a library left there may wait for threads."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    done = run_forked("-m", "program", "raise", cwd=tmp_path, COLOUR="red")
+    assert done.returncode == 1
+    assert done.stderr.endswith("ValueError: as asked\n")
+    assert "fork_server" not in done.stderr
+
+
 CHILD = """
 import os, subprocess, sys
 
