@@ -111,7 +111,11 @@ def test_a_put_that_waits_is_woken_by_the_failure() -> None:
 
 
 def test_a_put_after_the_end_raises_a_named_error() -> None:
-    app = doubling()
+    def compose(app: App) -> None:
+        app.add_flow(FeedOp(app, name="frames"), ResultsOp(app, name="found"))
+        app.add_flow(FeedOp(app, name="open"), ResultsOp(app, name="kept"))  # the run goes on
+
+    app = App(compose)
     with app.running():
         feed = app.feed("frames")
         feed.close()

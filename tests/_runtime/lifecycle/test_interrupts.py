@@ -180,7 +180,14 @@ def test_an_interrupt_at_any_line_of_a_run_stops_what_was_started(scheduler: Mak
     Every fifth one, and in a thorough run each.
     """
     package = str(Path(headrace.__file__).parent)
-    files = ("tear_down.py", "interrupts.py", "fragment.py", "accounts.py", "run_streams.py")
+    files = (
+        "lifecycle/run.py",
+        "tear_down.py",
+        "interrupts.py",
+        "fragment.py",
+        "accounts.py",
+        "run_streams.py",
+    )
     countdown = 0
 
     def line(frame: Any, event: str, argument: Any) -> Any:

@@ -129,7 +129,7 @@ class _Life:
         self._doing = "compose"
         self._engine: Engine | None = None
         self._observer: Observer | None = None
-        self._changes: Changes
+        self._changes: Changes | None = None
         self._resources: list[Resource] = []
         self._started: list[Operator] = []
         self._stop: StopTimeout | None = None
@@ -149,10 +149,9 @@ class _Life:
                 compose(fragment)
                 engine = self._engine = self._assemble()
                 engine.on_stop = self.control.on_stop
-                self._changes = Changes(
+                self._changes = self.control.changes = Changes(
                     fragment, engine, self.supplies, self._initialize, self._start_one, self._started
                 )
-                self.control.changes = self._changes
                 self.control.begin(engine)
                 for operator in fragment.graph:
                     if operator._headrace.stop_wanted:
@@ -321,6 +320,7 @@ class _Life:
             return
         self._doing = ""
         engine.prime()
+        assert self._changes is not None
         self._changes.open()
         self.control.start()
         # Workers finish their computes, even if a signal arrives on this thread meanwhile.
@@ -348,7 +348,8 @@ class _Life:
         """Stop and release everything, even after errors, and report how the run ended."""
         engine.stopping = engine.held = True
         engine.gate.close()
-        self._changes.close()
+        if self._changes is not None:  # or the run was interrupted before that
+            self._changes.close()
         if engine.watchdog is not None:  # before the errors are read, as it may add one
             self._attempt(TearDownStep("its watchdog", engine.watchdog.close))
         for error in engine.errors:
