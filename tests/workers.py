@@ -158,6 +158,10 @@ class TestsOfFile(pytest.Item):
         """Run the tests. Each is the item of the session meanwhile: pytest-xdist looks whose reports it gets."""
         session, place = self.session, self.session.items.index(self)
         tests = self.collect()
+        if (
+            not tests
+        ):  # the file is skipped as a whole: no test of it ends what the one before has left for it
+            session._setupstate.teardown_exact(after)
         for test, following in itertools.pairwise([*tests, after]):
             if session.shouldfail or session.shouldstop:
                 break

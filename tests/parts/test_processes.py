@@ -16,6 +16,7 @@ import pytest
 
 from headrace.application.listed_runs import listed_runs
 from headrace.cli import main
+from headrace.link.loop import default_loop
 from headrace.observe import progress_line
 from headrace.parts.supervision import State, Supervisor
 from headrace_holoscan.recordings import EntityReader
@@ -51,6 +52,7 @@ def children() -> set[str]:
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
+    default_loop()  # the descriptors of the links' thread are the process's
     before, files = children(), open_files()
     yield
     assert not children() - before
